@@ -1,0 +1,206 @@
+//! The one error: what happened, on which store and lock, whether it took effect, and what to do.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::name::Name;
+
+/// What went wrong, for a program to branch on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument is wrong: a name, a duration, a URL, an option. Nothing was sent.
+    BadArgument,
+    /// The store could not be reached or did not answer in time.
+    Unreachable,
+    /// Too few servers of a quorum answered.
+    NoQuorum,
+    /// The store was reached but cannot keep this lock: wrong type of key, no rights, damaged or newer file, not supported there.
+    Unfit,
+    /// The lease was lost: its time ended, or the store no longer has it.
+    Lost,
+    /// Whoever asked does not hold the lock.
+    NotHolder,
+    /// This owner already holds one of the names that were to be taken together.
+    AlreadyHeld,
+    /// The client was closed.
+    Closed,
+    /// The process was forked after the client was made; the child must connect anew.
+    Forked,
+    /// A bug of ours.
+    Internal,
+}
+
+/// Whether a call took effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Outcome {
+    /// It took effect.
+    Applied,
+    /// It did not, and will not.
+    NotApplied,
+    /// Nobody knows: the answer was lost. It may even take effect later, until its `not_after`.
+    Unknown,
+}
+
+/// The error of every operation.
+///
+/// It never shows credentials: stores are named by their label.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    outcome: Outcome,
+    operation: &'static str,
+    message: String,
+    store: Option<Arc<str>>,
+    lock: Option<Name>,
+    hint: Option<&'static str>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind` in `operation` that had no effect.
+    pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            outcome: Outcome::NotApplied,
+            operation,
+            message: message.into(),
+            store: None,
+            lock: None,
+            hint: None,
+            source: None,
+        }))
+    }
+
+    /// Sets whether it took effect.
+    #[must_use]
+    pub fn with_outcome(mut self, outcome: Outcome) -> Self {
+        self.0.outcome = outcome;
+        self
+    }
+
+    /// Names the store, by a label without credentials.
+    #[must_use]
+    pub fn on_store(mut self, label: &Arc<str>) -> Self {
+        self.0.store.get_or_insert_with(|| label.clone());
+        self
+    }
+
+    /// Names the lock.
+    #[must_use]
+    pub fn on_lock(mut self, name: &Name) -> Self {
+        self.0.lock.get_or_insert_with(|| name.clone());
+        self
+    }
+
+    /// Says what to try.
+    #[must_use]
+    pub fn with_hint(mut self, hint: &'static str) -> Self {
+        self.0.hint = Some(hint);
+        self
+    }
+
+    /// Keeps the native error.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether it took effect.
+    pub fn outcome(&self) -> Outcome {
+        self.0.outcome
+    }
+
+    /// What was being done.
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// On which store, where one was involved.
+    pub fn store(&self) -> Option<&str> {
+        self.0.store.as_deref()
+    }
+
+    /// On which lock, where one was involved.
+    pub fn lock(&self) -> Option<&str> {
+        self.0.lock.as_ref().map(Name::as_str)
+    }
+
+    /// What to try, where there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.0.hint
+    }
+
+    /// Whether the same call may succeed later without a change on the caller's side.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Unreachable | ErrorKind::NoQuorum)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.0;
+        write!(f, "{}: {}", inner.operation, inner.message)?;
+        if let Some(lock) = &inner.lock {
+            write!(f, " (lock {:?})", lock.as_str())?;
+        }
+        if let Some(store) = &inner.store {
+            write!(f, " on {store}")?;
+        }
+        if inner.outcome == Outcome::Unknown {
+            f.write_str("; it is not known whether it took effect")?;
+        }
+        if let Some(hint) = inner.hint {
+            write!(f, "; hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("outcome", &self.0.outcome)
+            .field("message", &format_args!("{self}"))
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_happened_where_and_what_to_try() {
+        let error = Error::new(ErrorKind::Unreachable, "acquire", "no answer within 500 ms")
+            .with_outcome(Outcome::Unknown)
+            .on_store(&Arc::from("redis://host:6379"))
+            .on_lock(&Name::new("a").unwrap())
+            .with_hint("is the server up?")
+            .with_source(std::io::Error::other("reset"));
+        let text = error.to_string();
+        for part in ["acquire", "500 ms", "\"a\"", "redis://host:6379", "not known", "hint: is the server up?"] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+        assert!(error.is_retryable());
+        assert_eq!(error.source().unwrap().to_string(), "reset");
+    }
+}

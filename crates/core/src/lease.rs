@@ -1,0 +1,74 @@
+//! Leases and their arithmetic: the one place that says how long a holder may act.
+
+use std::time::Duration;
+
+use crate::fence::Fence;
+use crate::name::Name;
+use crate::owner::StoreOwner;
+use crate::time::Moment;
+
+/// What identifies a lease. An older lease of the same owner is a different lease.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Lease {
+    /// The name that is held.
+    pub name: Name,
+    /// Who holds it, as the store keeps it.
+    pub owner: StoreOwner,
+    /// The fence of its grant.
+    pub fence: Fence,
+}
+
+/// Part of a lease given up for clocks that run at different rates.
+const DRIFT_PART: u32 = 100;
+/// And what a clock's granularity may hide.
+const DRIFT_FIXED: Duration = Duration::from_millis(2);
+/// Time for a holder to hear that its lock is lost before another can have it.
+const REACTION: Duration = Duration::from_millis(20);
+
+/// When a lease ends for its holder: counted from before the sending of the request whose answer said how much was left.
+///
+/// The store's lease begins when it *executes* the request, which is later than its sending; so this end is earlier than the
+/// store's, by the drift of the clocks (1 % + 2 ms) and by a margin to react (20 ms). Leases below 200 ms, which only a store
+/// inside the process takes, give up the same share as one of 200 ms.
+pub fn deadline(sent: Moment, left: Duration) -> Moment {
+    sent + left.saturating_sub(given_up(left))
+}
+
+fn given_up(left: Duration) -> Duration {
+    left / DRIFT_PART + DRIFT_FIXED.min(left / 100) + REACTION.min(left / 10)
+}
+
+/// When the store's own lease is over for certain, though its clock be the slower one: for giving up on a release.
+pub fn surely_over(received: Moment, left: Duration) -> Moment {
+    received + left + left / DRIFT_PART + DRIFT_FIXED
+}
+
+/// When to renew: a third of the way, counted like the deadline.
+pub fn renew_due(sent: Moment, lease: Duration) -> Moment {
+    sent + lease / 3
+}
+
+/// How long after a failed renewal the next is tried: often enough for several tries before the deadline.
+pub fn renew_again(now: Moment, lease: Duration) -> Moment {
+    now + (lease / 12).clamp(Duration::from_millis(2), Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deadline_gives_up_drift_and_margin() {
+        let sent = Moment::from_nanos(0);
+        let end = deadline(sent, Duration::from_secs(30));
+        assert_eq!(end.since(sent), Duration::from_millis(30_000 - 300 - 2 - 20));
+        assert_eq!(deadline(sent, Duration::from_millis(200)).since(sent), Duration::from_millis(200 - 2 - 2 - 20));
+    }
+
+    #[test]
+    fn a_short_lease_still_leaves_time_to_act() {
+        let sent = Moment::from_nanos(0);
+        assert_eq!(deadline(sent, Duration::from_millis(10)).since(sent), Duration::from_micros(8_800));
+        assert_eq!(deadline(sent, Duration::ZERO), sent);
+    }
+}

@@ -1,0 +1,34 @@
+//! The decisions of leasehold, without a clock, a socket or a thread.
+//!
+//! - [`port`]: what a store does; every engine implements [`port::Store`].
+//! - [`table`]: everything that one client decides, `step(now, input) -> outputs`.
+//! - [`reference`](mod@reference): a store as pure state, `apply(now, request) -> reply`: the meaning of correct.
+//! - [`lease`]: the one place that says how long a holder may act.
+//!
+//! The client in the crate `leasehold` is a thin shell around this; the simulation in `testing/sim` is another.
+
+pub mod capability;
+pub mod error;
+pub mod fence;
+pub mod gate;
+pub mod lease;
+pub mod name;
+pub mod options;
+pub mod owner;
+pub mod planted;
+pub mod port;
+pub mod reference;
+pub mod table;
+pub mod time;
+pub mod waiting;
+
+pub use capability::{Capability, Consistency, Fencing};
+pub use error::{Error, ErrorKind, Outcome};
+pub use fence::{Block, Fence};
+pub use gate::FenceGate;
+pub use lease::Lease;
+pub use name::{Name, Names};
+pub use options::{Options, Term, WaitMode};
+pub use owner::{ClientId, Owner, RequestId, StoreOwner};
+pub use port::{Call, Hint, HintSink, Reply, Store};
+pub use time::{Moment, StoreClock, StoreTime};

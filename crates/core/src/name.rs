@@ -1,0 +1,136 @@
+//! Names of locks: checked once, then cheap to pass around.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind};
+
+/// The longest name, in bytes.
+pub const NAME_MAX_BYTES: usize = 512;
+
+/// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Every other character is allowed, and case counts.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// Checks a name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadArgument`] when it is empty, longer than [`NAME_MAX_BYTES`] or holds a control character.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
+        let name = name.as_ref();
+        match fault(name) {
+            None => Ok(Self(Arc::from(name))),
+            Some(fault) => Err(Error::new(ErrorKind::BadArgument, "name", fault)),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn fault(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return Some("the name of a lock is empty; give it 1 to 512 bytes".into());
+    }
+    if name.len() > NAME_MAX_BYTES {
+        return Some(format!("the name of a lock is {} bytes long; at most {NAME_MAX_BYTES} are allowed", name.len()));
+    }
+    let at = name.char_indices().find(|(_, c)| c.is_control());
+    at.map(|(at, c)| {
+        format!("the name of a lock has a control character (U+{:04X}) at byte {at}; leave it out", u32::from(c))
+    })
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The names that one request takes together: one, or several in sorted order without duplicates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// A single name: the usual case, without an allocation.
+    One(Name),
+    /// Two or more, sorted.
+    Many(Arc<[Name]>),
+}
+
+impl Names {
+    /// Sorts the names and drops duplicates.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadArgument`] when there is none.
+    pub fn new(names: impl IntoIterator<Item = Name>) -> Result<Self, Error> {
+        let mut names: Vec<Name> = names.into_iter().collect();
+        names.sort();
+        names.dedup();
+        match names.len() {
+            0 => Err(Error::new(ErrorKind::BadArgument, "name", "no name was given; give at least one")),
+            1 => Ok(Self::One(names.swap_remove(0))),
+            _ => Ok(Self::Many(names.into())),
+        }
+    }
+
+    /// All names, in order.
+    pub fn as_slice(&self) -> &[Name] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Many(names) => names,
+        }
+    }
+
+    /// The first name in order.
+    pub fn first(&self) -> &Name {
+        &self.as_slice()[0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_name_is_taken_as_it_is() {
+        for name in ["a", "A", "ümläut", "a/b", "{tag}", "a,b", "a b", "🔒", &"x".repeat(512)] {
+            assert_eq!(Name::new(name).unwrap().as_str(), name);
+        }
+        assert_ne!(Name::new("a").unwrap(), Name::new("A").unwrap());
+    }
+
+    #[test]
+    fn bad_names_are_refused_with_their_own_reason() {
+        for (name, reason) in [("", "empty"), ("a\nb", "U+000A"), ("\u{7f}", "U+007F"), (&"x".repeat(513), "513 bytes")]
+        {
+            let error = Name::new(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadArgument);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn several_names_are_sorted_and_taken_once() {
+        let names = ["b", "a", "b"].map(|n| Name::new(n).unwrap());
+        let names = Names::new(names).unwrap();
+        assert_eq!(names.as_slice().iter().map(Name::as_str).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(Names::new([]).is_err());
+    }
+}

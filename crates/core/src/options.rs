@@ -1,0 +1,147 @@
+//! Options of a lock, with their bounds. Checked before anything is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::capability::Capability;
+use crate::error::{Error, ErrorKind};
+
+/// The lease of a kept lock where none is given.
+pub const KEEP_DEFAULT: Duration = Duration::from_secs(30);
+/// For how long a lock is passed on inside one process before other processes get their turn.
+pub const BUDGET_DEFAULT: Duration = Duration::from_millis(50);
+/// The longest budget for passing on.
+pub const BUDGET_MAX: Duration = Duration::from_secs(10);
+/// How many times a lock is passed on at the most before it goes back to the store.
+pub const PASSES_MAX: u32 = 65_536;
+/// The longest `max_hold` and `at_least`.
+pub const HOLD_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+/// The longest label, in bytes.
+pub const LABEL_MAX_BYTES: usize = 256;
+
+/// For how long a lock is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Term {
+    /// Renewed as long as the guard lives; this is the lease that a dead holder leaves behind.
+    Kept(Duration),
+    /// Never renewed: it ends when it ends.
+    Fixed(Duration),
+}
+
+impl Term {
+    /// The lease asked of the store.
+    pub fn lease(self) -> Duration {
+        match self {
+            Self::Kept(lease) | Self::Fixed(lease) => lease,
+        }
+    }
+}
+
+/// How to wait for a lock that is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum WaitMode {
+    /// Sleep until the store tells that the lock may be free, where it can.
+    #[default]
+    Notified,
+    /// Ask again after pauses that grow, with jitter.
+    Spinning,
+}
+
+/// How a lock is taken, held and waited for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Kept or fixed, and for how long. Default: kept, 30 s.
+    pub term: Term,
+    /// A kept lock is lost after this long. Default: no limit.
+    pub max_hold: Option<Duration>,
+    /// Others are kept out for at least this long from the grant, also when it is released sooner. Default: zero.
+    pub at_least: Duration,
+    /// Notified or spinning. Default: notified.
+    pub wait_mode: WaitMode,
+    /// For how long it may be passed on inside this process; zero turns that off. Default: 50 ms.
+    pub budget: Duration,
+    /// A word for people who look who holds it. Default: none.
+    pub label: Option<Arc<str>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            term: Term::Kept(KEEP_DEFAULT),
+            max_hold: None,
+            at_least: Duration::ZERO,
+            wait_mode: WaitMode::default(),
+            budget: BUDGET_DEFAULT,
+            label: None,
+        }
+    }
+}
+
+impl Options {
+    /// Checks every option against its bounds and the store's.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadArgument`], naming the option, what was given and what is allowed.
+    pub fn check(&self, store: &Capability) -> Result<(), Error> {
+        let lease = self.term.lease();
+        within("lease", lease, store.lease_min, store.lease_max)?;
+        within("at_least", self.at_least, Duration::ZERO, HOLD_MAX)?;
+        within("budget", self.budget, Duration::ZERO, BUDGET_MAX)?;
+        if let Some(max_hold) = self.max_hold {
+            within("max_hold", max_hold, store.lease_min, HOLD_MAX)?;
+            if matches!(self.term, Term::Fixed(_)) {
+                return Err(bad("max_hold is for kept locks; a fixed lease ends by itself"));
+            }
+        }
+        match &self.label {
+            Some(label) if label.len() > LABEL_MAX_BYTES => Err(bad("the label is longer than 256 bytes")),
+            Some(label) if label.chars().any(char::is_control) => Err(bad("the label has a control character")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn within(what: &str, given: Duration, min: Duration, max: Duration) -> Result<(), Error> {
+    if (min..=max).contains(&given) {
+        return Ok(());
+    }
+    Err(bad(format!("{what} is {given:?}; it must be from {min:?} to {max:?}")))
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::BadArgument, "options", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORE: Capability = Capability::NOTHING;
+
+    #[test]
+    fn defaults_are_within_bounds() {
+        Options::default().check(&STORE).unwrap();
+    }
+
+    #[test]
+    fn each_bound_is_checked_and_named() {
+        let ms = Duration::from_millis;
+        let two_days = Duration::from_secs(2 * 86_400);
+        let with = |change: fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            options.check(&STORE).unwrap_err().to_string()
+        };
+        assert!(with(|o| o.term = Term::Fixed(Duration::from_millis(1))).contains("lease is 1ms"));
+        assert!(with(|o| o.budget = Duration::from_secs(60)).contains("budget"));
+        assert!(with(|o| o.max_hold = Some(Duration::ZERO)).contains("max_hold"));
+        assert!(with(|o| o.at_least = Duration::MAX).contains("at_least"));
+        assert!(with(|o| o.label = Some("a\nb".into())).contains("label"));
+        let too_long = Options { term: Term::Kept(two_days), ..Options::default() };
+        assert_eq!(too_long.check(&STORE).unwrap_err().kind(), ErrorKind::BadArgument);
+        let both = Options { term: Term::Fixed(ms(500)), max_hold: Some(ms(500)), ..Options::default() };
+        assert!(both.check(&STORE).unwrap_err().to_string().contains("fixed"));
+    }
+}

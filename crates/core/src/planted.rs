@@ -1,0 +1,96 @@
+//! Known bugs that a simulation can switch on, one at a time, to show that it would catch them.
+//!
+//! Without the feature `planted` every question is answered "no" at compile time, and nothing of this is in the build.
+
+/// A mistake that systems of this kind have made, or that a step of the protocol stands against.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Bug {
+    /// The deadline counts from when the reply came.
+    DeadlineFromReply,
+    /// A grant found by sending a request again counts as if it were made then.
+    ResentDeadlineFull,
+    /// The keeper stops at a partial release of a re-entrant lock.
+    KeeperStopsAtPartialRelease,
+    /// The keeper goes on after the release.
+    KeeperOutlivesRelease,
+    /// An acquire whose answer was lost is forgotten.
+    UnknownForgotten,
+    /// An abandoned acquire is released once, before its `not_after`.
+    ReleaseOvertakesAcquire,
+    /// The store executes an acquire however late it comes.
+    NotAfterIgnored,
+    /// A re-sent acquire counts twice.
+    ResentAcquireCounts,
+    /// A re-sent release counts twice.
+    ResentReleaseCounts,
+    /// The store records the first fence of a block, not its last.
+    BlockNotRecorded,
+    /// Fences are counted from the record alone, so that they restart when it is lost.
+    FenceOfRecordOnly,
+    /// A block is larger than the time it has to be used, and handed out ahead of the clock.
+    FenceAheadOfClock,
+    /// A lease is passed on after its deadline.
+    PassedAfterDeadline,
+    /// A lease is passed on under the same fence.
+    PassedSameFence,
+    /// A renewal revives a lease that had ended.
+    RenewalRevives,
+    /// A failed renewal releases a lock that is still in use.
+    FailedRenewalReleases,
+    /// An old lease of the same owner can be released in place of the new one.
+    ReleaseIgnoresFence,
+    /// Anybody's release takes the lock away.
+    ReleaseIgnoresOwner,
+    /// After its turn a process asks again at once, whoever waits.
+    NoGivingWay,
+    /// A cancelled acquire that turns out granted is kept.
+    CancelledGrantKept,
+    /// A dropped guard does nothing.
+    DroppedGuardKept,
+    /// A cancelled waiter at the head leaves the others asleep.
+    CancelledAskerStrandsQueue,
+    /// A release tells nobody.
+    HintsNobody,
+    /// A waiter sleeps as long as the holder's lease, trusting in hints.
+    LostHintCostsLease,
+    /// A hint that comes while a call is under way is forgotten.
+    HintInFlightForgotten,
+    /// A lost lease is found out only when a renewal is answered.
+    LostOnlyByReply,
+    /// Re-entrance goes by a flag and not by the clock.
+    ReentersAfterDeadline,
+    /// The clock stands still while the machine is suspended.
+    ClockSleeps,
+    /// A group that is refused keeps its places on the names that were free.
+    GroupKeepsPlaces,
+}
+
+/// Which bug is switched on, if any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Planted {
+    #[cfg(feature = "planted")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    /// With this bug.
+    #[cfg(feature = "planted")]
+    pub fn with(bug: Bug) -> Self {
+        Self { bug: Some(bug) }
+    }
+
+    /// Whether this bug is switched on.
+    #[cfg(feature = "planted")]
+    #[inline]
+    pub fn is(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// Whether this bug is switched on: never, in this build.
+    #[cfg(not(feature = "planted"))]
+    #[inline(always)]
+    pub(crate) fn is(self, _: Bug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,329 @@
+//! The port: what a store does. Small, object-safe, and the same for every engine.
+//!
+//! A store decides atomically who holds a name. It never waits for a lock: waiting is the client's business, helped by hints.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::capability::Capability;
+use crate::error::Error;
+use crate::fence::{Block, Fence};
+use crate::lease::Lease;
+use crate::name::{Name, Names};
+use crate::owner::{ClientId, RequestId, StoreOwner};
+use crate::time::StoreTime;
+
+/// In which way a name is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Alone.
+    #[default]
+    Exclusive,
+    /// Together with other shared holders.
+    Shared,
+    /// As one of at most `of` holders.
+    Permit {
+        /// How many may hold it at a time.
+        of: u32,
+    },
+}
+
+/// Who a holder is, for people: kept beside the lock, decides nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct About {
+    /// The holder's machine.
+    pub host: Option<Arc<str>>,
+    /// The holder's process.
+    pub pid: Option<u32>,
+    /// The holder's own word.
+    pub label: Option<Arc<str>>,
+}
+
+/// A request to take one or several names, all or none.
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    /// What to take.
+    pub names: Names,
+    /// For whom.
+    pub owner: StoreOwner,
+    /// Sent again under the same id, it grants once and answers the same block.
+    pub request: RequestId,
+    /// In which way.
+    pub mode: Mode,
+    /// For how long.
+    pub lease: Duration,
+    /// How many fences to reserve; the store may give fewer, never none.
+    pub block: u32,
+    /// The largest fence this client has seen.
+    pub seen: Fence,
+    /// Not to be executed after this, by the store's own clock: it may have sat in a dead socket.
+    pub not_after: StoreTime,
+    /// The client goes on to wait: put it on the list of waiters where it is busy.
+    pub enlist: bool,
+    /// Who asks, for people.
+    pub about: Arc<About>,
+}
+
+/// One name granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Granted {
+    /// The fences of this grant; of a re-entry, those of the grant it re-enters.
+    pub block: Block,
+    /// How many holds the owner now has of it in the store.
+    pub holds: u32,
+    /// How much of the lease is left as the store answers. For a grant made by an earlier sending of the same request, less than
+    /// the whole: so a deadline counted from the sending of *this* call is never too late.
+    pub left: Duration,
+}
+
+/// Who holds a name, as far as the store knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The owner as the store keeps it.
+    pub owner: StoreOwner,
+    /// The fence of the grant, where known.
+    pub fence: Option<Fence>,
+    /// How many holds it has.
+    pub holds: u32,
+    /// Time left; none where the key has no expiry.
+    pub left: Option<Duration>,
+    /// The lease it asked for, where known.
+    pub lease: Option<Duration>,
+    /// Since when, where known.
+    pub since: Option<StoreTime>,
+    /// Who it is, for people.
+    pub about: Arc<About>,
+}
+
+/// What became of a request to acquire.
+#[derive(Clone, Debug)]
+pub enum Acquired {
+    /// Taken: one entry a name, in the order of the request.
+    Granted(SmallVec<[Granted; 1]>),
+    /// Held by another; nothing was taken.
+    Busy(Box<Busy>),
+    /// It came after its `not_after`; nothing was taken, and this sending of it never will be.
+    TooLate,
+}
+
+/// Held by another.
+#[derive(Clone, Debug)]
+pub struct Busy {
+    /// The first name that was held.
+    pub name: Name,
+    /// By whom, where known (nobody while a released lock lingers).
+    pub holder: Option<Holder>,
+    /// When it would be free if nobody renews it; none where it has no expiry.
+    pub free_in: Option<Duration>,
+}
+
+/// An answer, and the store's clock as it was given.
+#[derive(Clone, Debug)]
+pub struct Answered<T> {
+    /// The store's clock.
+    pub at: StoreTime,
+    /// What it said.
+    pub result: T,
+}
+
+/// One lease to be renewed, and for how long from now.
+#[derive(Clone, Debug)]
+pub struct Renew {
+    /// Which.
+    pub lease: Lease,
+    /// For how long, from its execution. A renewal never shortens a lease.
+    pub term: Duration,
+}
+
+/// What became of a renewal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Renewed {
+    /// It holds, with so much left.
+    Kept {
+        /// Time left as the store answered.
+        left: Duration,
+    },
+    /// The store does not have this lease. It was not made again.
+    Lost,
+}
+
+/// Which hold a release gives back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Give {
+    /// The hold that this request took. Giving it back twice gives it back once.
+    Hold(RequestId),
+    /// Any one hold, counted once by this id of the release's own: for those who do not know the request.
+    One(RequestId),
+    /// Every hold.
+    All,
+}
+
+/// A request to give a lock back.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// Who releases, for the list of waiters.
+    pub client: ClientId,
+    /// Which name.
+    pub name: Name,
+    /// Whose.
+    pub owner: StoreOwner,
+    /// The fence of the grant; none when the answer to the acquire never came.
+    pub fence: Option<Fence>,
+    /// Which hold.
+    pub give: Give,
+    /// The largest fence of the block that was used; what is above it is taken back.
+    pub last_used: Option<Fence>,
+    /// Keep others out for this long.
+    pub linger: Duration,
+    /// The client has more that wait: put it at the end of the list of waiters in the same step.
+    pub rejoin: bool,
+}
+
+/// What became of a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Released {
+    /// Free, or lingering.
+    Released {
+        /// How many other clients wait for it, where the store knows.
+        waiters: Option<u32>,
+    },
+    /// The owner has this many holds left.
+    StillHeld(u32),
+    /// There was nothing of this lease to give back.
+    NotHeld,
+}
+
+/// How a lock is taken away from its holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Break {
+    /// End the holder's right: renewals answer lost, and others may come when its lease has run out.
+    AtLeaseEnd,
+    /// Delete it at once. Two may act for a moment; fences decide.
+    Now,
+}
+
+/// What a store knows of a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inspected {
+    /// The name.
+    pub name: Name,
+    /// Its holders, one row each; empty when it is free.
+    pub holders: Vec<Holder>,
+    /// Clients that wait, where the store knows.
+    pub waiters: Option<u32>,
+}
+
+/// News that a lock may be free. Never proof: after it, ask the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// This name may be free.
+    Name(Name),
+    /// Hints may have been missed: everyone should ask again.
+    All,
+}
+
+/// Where a store puts its hints. It must not call back into the store.
+pub type HintSink = Arc<dyn Fn(Hint) + Send + Sync>;
+
+/// A call to a store under way: finished already, or to be awaited. A finished one costs no allocation.
+///
+/// Dropping it leaves the outcome unknown, unless the store says otherwise.
+pub enum Call<T> {
+    /// Finished.
+    Done(Option<T>),
+    /// Under way.
+    Pending(Pin<Box<dyn Future<Output = T> + Send>>),
+}
+
+impl<T> Call<T> {
+    /// A finished call.
+    pub fn done(value: T) -> Self {
+        Self::Done(Some(value))
+    }
+
+    /// A call that is still under way.
+    pub fn pending(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self::Pending(Box::pin(future))
+    }
+}
+
+impl<T: Unpin> Future for Call<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match self.get_mut() {
+            Self::Done(value) => Poll::Ready(value.take().expect("a call is not polled after its end")),
+            Self::Pending(future) => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Call<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done(_) => "Call::Done",
+            Self::Pending(_) => "Call::Pending",
+        })
+    }
+}
+
+/// The answer of a store, or why there is none.
+pub type Reply<T> = Result<Answered<T>, Error>;
+
+/// One engine endpoint that keeps lock state and decides atomically.
+///
+/// # Contract
+///
+/// - Every method is one atomic step at the store, or no step. A call that failed says in its error whether it was applied, not
+///   applied, or unknown; a time-out is unknown. Calls have a time limit of the store's own, and always end.
+/// - The returned call is independent of the handle: it may be moved to another task and finished there.
+/// - A store never grants a name that a valid lease holds, never re-creates a lease by renewing it, and never touches another
+///   lease when releasing.
+///
+/// # Wrappers
+///
+/// A layer implements this trait around another store and must forward every method; there are no default methods to forget.
+pub trait Store: Send + Sync + 'static {
+    /// A name for people, without credentials.
+    fn label(&self) -> &Arc<str>;
+
+    /// What this store can do and promise.
+    fn capability(&self) -> Capability;
+
+    /// The store's clock.
+    fn clock(&self) -> Call<Reply<()>>;
+
+    /// Takes names, all or none.
+    fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>>;
+
+    /// Renews leases: one result each, in order. Never makes one again.
+    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>>;
+
+    /// Gives a hold back. Idempotent; never touches another lease.
+    fn release(&self, request: Release) -> Call<Reply<Released>>;
+
+    /// Subscribes `client` to hints about `name`; ends when the subscription is confirmed. Again is harmless.
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>>;
+
+    /// Ends a subscription and leaves the list of waiters. Best effort: nobody waits for it.
+    fn unwatch(&self, client: ClientId, name: Name) -> Call<()>;
+
+    /// Who holds a name.
+    fn inspect(&self, name: Name) -> Call<Reply<Inspected>>;
+
+    /// Held names that begin with `prefix`, in order, after `after`, at most `limit`.
+    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>>;
+
+    /// Takes a lock away from its holder; answers who it was.
+    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>>;
+
+    /// Ends connections and subscriptions of `client`.
+    fn close(&self, client: ClientId) -> Call<()>;
+}

@@ -1,0 +1,421 @@
+//! The reference store: the meaning of correct. `apply(now, request)` decides, and nothing else.
+//!
+//! The memory store wraps it, the simulation runs it, and conformance compares other stores with it. It reads no clock: `now` is
+//! the store's clock as the caller passes it in.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use smallvec::{SmallVec, smallvec};
+
+use crate::error::{Error, ErrorKind};
+use crate::fence::{Block, Fence};
+use crate::lease::Lease;
+use crate::name::Name;
+use crate::owner::{ClientId, RequestId, StoreOwner};
+use crate::planted::{Bug, Planted};
+use crate::port::{
+    About, Acquire, Acquired, Break, Busy, Give, Granted, Holder, Inspected, Mode, Release, Released, Renew, Renewed,
+};
+use crate::time::StoreTime;
+
+/// How long a waiting client stays on the list without asking again.
+const ENLISTED_FOR: Duration = Duration::from_secs(3);
+/// How many given-back holds a row remembers, for releases that are sent again.
+const GIVEN_MAX: usize = 64;
+/// How long the record of a name's last fence outlives its lock, where the clock may go back.
+pub const FENCES_KEPT_FOR: Duration = Duration::from_secs(8 * 24 * 60 * 60);
+
+/// Waiting clients to be told that a name may be free.
+pub type Hints = SmallVec<[(ClientId, Name); 1]>;
+
+/// Lock state and the rules that change it.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    records: HashMap<Name, Record, FixedState>,
+    /// Names that were freed, with the time when their record may be forgotten.
+    idle: VecDeque<(StoreTime, Name)>,
+    fences_kept_for: Duration,
+    planted: Planted,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Record {
+    /// The largest fence ever given out for this name.
+    last: Fence,
+    /// One row a holder.
+    rows: SmallVec<[Row; 1]>,
+    /// Nobody may come before this.
+    lingers_until: StoreTime,
+    waiters: VecDeque<Waiter>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    owner: StoreOwner,
+    block: Block,
+    /// The requests whose holds are not given back; for a private owner just one.
+    holds: SmallVec<[RequestId; 1]>,
+    /// Holds given back, so that a release sent again counts once.
+    given: VecDeque<RequestId>,
+    expires: StoreTime,
+    lease: Duration,
+    since: StoreTime,
+    broken: bool,
+    about: Arc<About>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiter {
+    client: ClientId,
+    until: StoreTime,
+}
+
+impl Reference {
+    /// An empty store that remembers the fences of free names for `fences_kept_for`. Where its clock can never go back, zero is
+    /// enough: the clock alone keeps fences growing.
+    pub fn new(seed: u64, fences_kept_for: Duration) -> Self {
+        Self {
+            records: HashMap::with_hasher(FixedState::with_seed(seed)),
+            idle: VecDeque::new(),
+            fences_kept_for,
+            planted: Planted::default(),
+        }
+    }
+
+    /// Switches one known bug on, for a simulation that must catch it.
+    pub fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
+    /// Takes names, all or none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unfit`] for a mode that is not kept here; [`ErrorKind::AlreadyHeld`] when several names are asked for and the
+    /// owner holds one of them already.
+    pub fn acquire(&mut self, now: StoreTime, request: &Acquire) -> Result<Acquired, Error> {
+        if request.mode != Mode::Exclusive {
+            let what = "this store keeps exclusive locks only";
+            return Err(Error::new(ErrorKind::Unfit, "acquire", what));
+        }
+        if now > request.not_after && !self.planted.is(Bug::NotAfterIgnored) {
+            return Ok(Acquired::TooLate);
+        }
+        self.forget(now);
+        let names = request.names.as_slice();
+        for name in names {
+            if let Some(refusal) = self.refusal(now, name, request) {
+                if request.enlist && matches!(refusal, Ok(Acquired::Busy(_))) {
+                    self.enlist(now, name, request.request.client);
+                }
+                return refusal;
+            }
+        }
+        let planted = self.planted;
+        let grants = names.iter().map(|name| {
+            let record = self.records.entry(name.clone()).or_default();
+            record.grant(now, request, planted)
+        });
+        Ok(Acquired::Granted(grants.collect()))
+    }
+
+    fn refusal(&self, now: StoreTime, name: &Name, request: &Acquire) -> Option<Result<Acquired, Error>> {
+        let record = self.records.get(name)?;
+        let row = record.rows.iter().find(|row| row.expires > now);
+        if row.is_none() && record.lingers_until <= now {
+            return None;
+        }
+        if let Some(row) = row
+            && row.owner == request.owner
+            && !row.broken
+        {
+            let new = !row.holds.contains(&request.request);
+            let several = request.names.as_slice().len() > 1;
+            return (new && several).then(|| {
+                let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
+                Err(Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name))
+            });
+        }
+        let free_in = record.free_at().since(now);
+        let holder = row.map(|row| row.holder(now));
+        Some(Ok(Acquired::Busy(Box::new(Busy { name: name.clone(), holder, free_in: Some(free_in) }))))
+    }
+
+    fn enlist(&mut self, now: StoreTime, name: &Name, client: ClientId) {
+        let record = self.records.entry(name.clone()).or_default();
+        record.enlist(now, client);
+    }
+
+    /// Renews leases: one result each, in order. Never makes one again.
+    pub fn renew(&mut self, now: StoreTime, leases: &[Renew]) -> Vec<Renewed> {
+        leases.iter().map(|renew| self.renew_one(now, renew)).collect()
+    }
+
+    fn renew_one(&mut self, now: StoreTime, renew: &Renew) -> Renewed {
+        let planted = self.planted;
+        let Some(row) = self.row(now, &renew.lease, planted.is(Bug::RenewalRevives)) else { return Renewed::Lost };
+        if row.broken {
+            return Renewed::Lost;
+        }
+        row.expires = row.expires.max(now + renew.term);
+        row.lease = renew.term;
+        Renewed::Kept { left: row.expires.since(now) }
+    }
+
+    fn row(&mut self, now: StoreTime, lease: &Lease, also_ended: bool) -> Option<&mut Row> {
+        let rows = &mut self.records.get_mut(&lease.name)?.rows;
+        rows.iter_mut()
+            .find(|row| (row.expires > now || also_ended) && row.owner == lease.owner && row.block.first == lease.fence)
+    }
+
+    /// Gives a hold back, and says which waiting client should be told.
+    pub fn release(&mut self, now: StoreTime, request: &Release) -> (Released, Hints) {
+        let nothing = |released| (released, Hints::new());
+        let planted = self.planted;
+        let Some(record) = self.records.get_mut(&request.name) else { return nothing(Released::NotHeld) };
+        let Some(at) = record.rows.iter().position(|row| row.is_of(now, request, planted)) else {
+            return nothing(Released::NotHeld);
+        };
+        if let Some(left) = record.rows[at].give_back(request.give, planted) {
+            return nothing(left);
+        }
+        let row = record.rows.remove(at);
+        let nobody_came_after = record.last == row.block.last();
+        if let (true, Some(used)) = (nobody_came_after, request.last_used) {
+            record.last = used.clamp(row.block.first, row.block.last());
+        }
+        record.lingers_until = record.lingers_until.max(now + request.linger);
+        record.waiters.retain(|waiter| waiter.client != request.client && waiter.until > now);
+        let waiters = u32::try_from(record.waiters.len()).unwrap_or(u32::MAX);
+        let hints = if request.linger.is_zero() { record.hints(&request.name, planted) } else { Hints::new() };
+        if request.rejoin {
+            record.enlist(now, request.client);
+        }
+        self.retire(now, &request.name);
+        (Released::Released { waiters: Some(waiters) }, hints)
+    }
+
+    /// Takes a client off a name's list of waiters.
+    pub fn leave(&mut self, now: StoreTime, client: ClientId, name: &Name) {
+        if let Some(record) = self.records.get_mut(name) {
+            record.waiters.retain(|waiter| waiter.client != client && waiter.until > now);
+            self.retire(now, name);
+        }
+    }
+
+    /// Who holds a name.
+    pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
+        match self.records.get(name) {
+            Some(record) => record.inspect(now, name),
+            None => Inspected { name: name.clone(), holders: Vec::new(), waiters: Some(0) },
+        }
+    }
+
+    /// Held names that begin with `prefix`, in order, after `after`, at most `limit`.
+    pub fn list(&self, now: StoreTime, prefix: &str, after: Option<&Name>, limit: usize) -> Vec<Inspected> {
+        let wanted = |name: &&Name| name.as_str().starts_with(prefix) && after.is_none_or(|after| *name > after);
+        let mut names: Vec<&Name> = self
+            .records
+            .iter()
+            .filter(|(_, record)| record.is_held(now))
+            .map(|(name, _)| name)
+            .filter(wanted)
+            .collect();
+        names.sort();
+        names.truncate(limit);
+        names.into_iter().map(|name| self.inspect(now, name)).collect()
+    }
+
+    /// Takes a lock away from its holder; answers who it was, and who should be told. The fence count is untouched.
+    pub fn break_lock(&mut self, now: StoreTime, name: &Name, how: Break) -> (Inspected, Hints) {
+        let before = self.inspect(now, name);
+        let planted = self.planted;
+        let mut hints = Hints::new();
+        if let Some(record) = self.records.get_mut(name) {
+            match how {
+                Break::AtLeaseEnd => record.rows.iter_mut().for_each(|row| row.broken = true),
+                Break::Now => {
+                    record.rows.clear();
+                    record.lingers_until = StoreTime::default();
+                    record.waiters.retain(|waiter| waiter.until > now);
+                    hints = record.hints(name, planted);
+                }
+            }
+            self.retire(now, name);
+        }
+        (before, hints)
+    }
+
+    /// How many names have a record: held, waited for, or remembered for their fence.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether no name has a record.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Forgets a free name, at once where its fences cannot be given again, else when the clock has passed them.
+    fn retire(&mut self, now: StoreTime, name: &Name) {
+        let Some(record) = self.records.get(name) else { return };
+        if record.is_idle(now) && self.fences_kept_for.is_zero() && record.last < Fence::at(now) {
+            self.records.remove(name);
+            self.shrink();
+        } else if record.rows.is_empty() {
+            let keep = self.fences_kept_for.max(Duration::from_millis(1));
+            self.idle.push_back((now.max(record.lingers_until) + keep, name.clone()));
+        }
+    }
+
+    fn forget(&mut self, now: StoreTime) {
+        while self.idle.front().is_some_and(|(when, _)| *when <= now) {
+            let Some((_, name)) = self.idle.pop_front() else { return };
+            if self.records.get(&name).is_some_and(|record| record.is_idle(now) && record.last < Fence::at(now)) {
+                self.records.remove(&name);
+                self.shrink();
+            }
+        }
+    }
+
+    fn shrink(&mut self) {
+        if self.records.capacity() > 1024 && self.records.len() < self.records.capacity() / 8 {
+            self.records.shrink_to(self.records.len() * 2);
+        }
+    }
+}
+
+impl Record {
+    fn grant(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
+        self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
+        let ours = |row: &&mut Row| row.expires > now && row.owner == request.owner;
+        if let Some(row) = self.rows.iter_mut().find(ours) {
+            return row.enter(now, request, planted);
+        }
+        let first = if planted.is(Bug::FenceOfRecordOnly) {
+            self.last.plus(1)
+        } else {
+            Fence::next(self.last, request.seen, now)
+        };
+        let block = Block { first, len: request.block.max(1) };
+        self.last = if planted.is(Bug::BlockNotRecorded) { block.first } else { block.last() };
+        self.rows.clear();
+        self.rows.push(Row {
+            owner: request.owner.clone(),
+            block,
+            holds: smallvec![request.request],
+            given: VecDeque::new(),
+            expires: now + request.lease,
+            lease: request.lease,
+            since: now,
+            broken: false,
+            about: request.about.clone(),
+        });
+        Granted { block, holds: 1, left: request.lease }
+    }
+
+    fn enlist(&mut self, now: StoreTime, client: ClientId) {
+        let until = now + ENLISTED_FOR;
+        match self.waiters.iter_mut().find(|waiter| waiter.client == client) {
+            Some(waiter) => waiter.until = until,
+            None => self.waiters.push_back(Waiter { client, until }),
+        }
+    }
+
+    fn hints(&self, name: &Name, planted: Planted) -> Hints {
+        let told = if planted.is(Bug::HintsNobody) { 0 } else { 1 };
+        self.waiters.iter().take(told).map(|waiter| (waiter.client, name.clone())).collect()
+    }
+
+    fn free_at(&self) -> StoreTime {
+        self.rows.iter().map(|row| row.expires).max().unwrap_or_default().max(self.lingers_until)
+    }
+
+    fn is_held(&self, now: StoreTime) -> bool {
+        self.rows.iter().any(|row| row.expires > now)
+    }
+
+    fn is_idle(&self, now: StoreTime) -> bool {
+        self.free_at() <= now && self.waiters.iter().all(|waiter| waiter.until <= now)
+    }
+
+    fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
+        let held = self.rows.iter().filter(|row| row.expires > now);
+        let waiters = self.waiters.iter().filter(|waiter| waiter.until > now).count();
+        Inspected {
+            name: name.clone(),
+            holders: held.map(|row| row.holder(now)).collect(),
+            waiters: Some(u32::try_from(waiters).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+impl Row {
+    /// The owner is here already: the same request sent again, or a re-entry of a shared owner.
+    fn enter(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
+        let again = self.holds.contains(&request.request) && !planted.is(Bug::ResentAcquireCounts);
+        if !again && matches!(self.owner, StoreOwner::Shared(_)) {
+            self.holds.push(request.request);
+            self.expires = self.expires.max(now + request.lease);
+            self.lease = self.lease.max(request.lease);
+        }
+        Granted { block: self.block, holds: self.count(), left: self.expires.since(now) }
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.holds.len()).unwrap_or(u32::MAX)
+    }
+
+    fn is_of(&self, now: StoreTime, request: &Release, planted: Planted) -> bool {
+        let fence = request.fence.is_none_or(|fence| fence == self.block.first) || planted.is(Bug::ReleaseIgnoresFence);
+        let owner = self.owner == request.owner || planted.is(Bug::ReleaseIgnoresOwner);
+        self.expires > now && owner && fence
+    }
+
+    /// Takes a hold off; answers at once where the row stays as it is or keeps other holds.
+    fn give_back(&mut self, give: Give, planted: Planted) -> Option<Released> {
+        let id = match give {
+            Give::All => return None,
+            Give::Hold(id) | Give::One(id) => id,
+        };
+        if self.given.contains(&id) && !planted.is(Bug::ResentReleaseCounts) {
+            return Some(Released::StillHeld(self.count()));
+        }
+        match give {
+            Give::Hold(_) => match self.holds.iter().position(|hold| *hold == id) {
+                Some(at) => drop(self.holds.remove(at)),
+                None if planted.is(Bug::ReleaseIgnoresOwner) || planted.is(Bug::ResentReleaseCounts) => {
+                    self.holds.pop();
+                }
+                None => return Some(Released::NotHeld),
+            },
+            _ => drop(self.holds.pop()),
+        }
+        if self.holds.is_empty() {
+            return None;
+        }
+        if self.given.len() == GIVEN_MAX {
+            self.given.pop_front();
+        }
+        self.given.push_back(id);
+        Some(Released::StillHeld(self.count()))
+    }
+
+    fn holder(&self, now: StoreTime) -> Holder {
+        Holder {
+            owner: self.owner.clone(),
+            fence: Some(self.block.first),
+            holds: self.count(),
+            left: Some(self.expires.since(now)),
+            lease: Some(self.lease),
+            since: Some(self.since),
+            about: self.about.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,578 @@
+//! Asking the store for a name, and waiting for it.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::Table;
+use super::entry::{Ask, Entry, Held, Series, Ticket, can_pass};
+use super::types::{Context, HoldId, How, Output, Outputs, Request, Sending, TicketId, Told, Want, What};
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::fence::Block;
+use crate::lease;
+use crate::name::{Name, Names};
+use crate::options::{Term, WaitMode};
+use crate::owner::{RequestId, StoreOwner};
+use crate::planted::Bug;
+use crate::port::{Acquire, Acquired, Answered, Busy, Give, Granted, Mode, Release, Released, Reply};
+use crate::time::{Moment, StoreTime};
+use crate::waiting;
+
+impl Table {
+    pub(super) fn acquire(&mut self, now: Moment, id: TicketId, want: Want, out: &mut Outputs) {
+        if self.closed {
+            out.push(Output::To(id, Told::Failed(super::closed_error())));
+            return;
+        }
+        match want.names.clone() {
+            Names::One(name) => self.acquire_one(now, id, &name, want, out),
+            Names::Many(names) => self.acquire_many(now, id, &names, want, out),
+        }
+    }
+
+    /// Re-enters, refuses, or queues a task for one name.
+    pub(super) fn acquire_one(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
+        if let Some(entry) = self.entries.get_mut(name)
+            && let Some(held) = entry.live()
+        {
+            let over = now >= held.deadline && !self.settings.planted.is(Bug::ReentersAfterDeadline);
+            if over {
+                self.lose_all(now, name, super::Loss::TimeEnded, true, out);
+            } else if held.holder == want.owner {
+                return self.reenter(now, id, name, want, out);
+            } else if want.once {
+                let holder = held.describe(now);
+                return out.push(Output::To(id, Told::Busy(Box::new(local_busy(name, holder)))));
+            }
+        }
+        self.enqueue(now, id, name, want, out);
+    }
+
+    pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
+        let patience = now + self.settings.patience;
+        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        entry.enqueue(id, Ticket { want, patience });
+        self.pursue(now, name, out);
+    }
+
+    /// Starts asking for the first in line, where nothing stands against it.
+    pub(super) fn pursue(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        if let Some(entry) = self.entries.get(name)
+            && entry.held.is_none()
+            && entry.ask == Ask::Idle
+            && let Some((id, ticket)) = entry.head()
+        {
+            match ticket.want.names.clone() {
+                Names::One(_) if entry.give_way > now && !ticket.want.once => self.await_turn(now, name, None, out),
+                Names::One(_) => self.ask(now, name, out),
+                Names::Many(names) => self.pursue_group(now, id, name, &names, out),
+            }
+        }
+        self.settle(now, name, out);
+    }
+
+    /// Sends an acquire for the first in line.
+    pub(super) fn ask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let number = self.last_number + 1;
+        let client = self.settings.client;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some((id, ticket)) = entry.queue.first_key_value() else { return };
+        let want = &ticket.want;
+        let fits = entry.series.as_ref().is_none_or(|series| series.fits(want));
+        if !fits {
+            return self.withdraw(now, name, out);
+        }
+        let series = entry.series.get_or_insert_with(|| {
+            self.last_number = number;
+            let request = RequestId { client, number };
+            let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
+            Box::new(Series { number, owner, asker: *id, names: want.names.clone(), taint: None, over: now })
+        });
+        series.asker = *id;
+        series.names = want.names.clone();
+        let lease = want.options.term.lease();
+        let waiters = if can_pass(&want.owner, &want.options) { entry.passable.saturating_sub(1) } else { 0 };
+        let planted = self.settings.planted;
+        let block =
+            if planted.is(Bug::FenceAheadOfClock) { waiters.max(1) * 1_000_000 } else { Block::size(waiters, lease) };
+        let not_after = self.settings.clock.latest(now) + self.settings.call_limit;
+        let request = Acquire {
+            names: want.names.clone(),
+            owner: series.owner.clone(),
+            request: RequestId { client, number: series.number },
+            mode: Mode::Exclusive,
+            lease,
+            block,
+            seen: self.seen,
+            not_after,
+            enlist: !want.once && want.options.wait_mode == WaitMode::Notified,
+            about: want.about.clone(),
+        };
+        entry.ask = Ask::Calling;
+        entry.hinted = false;
+        let context = Context { sent: now, what: What::Ask { name: name.clone(), number: series.number, not_after } };
+        out.push(Output::To(*id, Told::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
+    }
+
+    /// The answer to an acquire.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
+    pub(super) fn asked(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        name: &Name,
+        number: u64,
+        not_after: StoreTime,
+        reply: Reply<Acquired>,
+        out: &mut Outputs,
+    ) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(series) = entry.series.as_deref_mut().filter(|series| series.number == number) else { return };
+        debug_assert_eq!(entry.ask, Ask::Calling);
+        match reply {
+            Ok(Answered { at, result }) => {
+                if series.taint.is_some_and(|taint| at > taint) {
+                    series.taint = None;
+                }
+                entry.attempts = if matches!(result, Acquired::Busy(_)) { entry.attempts + 1 } else { 0 };
+                let asker = series.asker;
+                if let Some(ticket) = entry.queue.get_mut(&asker) {
+                    ticket.patience = Moment::NEVER;
+                }
+                match result {
+                    Acquired::Granted(grants) => self.granted(now, sent, name, &grants, out),
+                    Acquired::Busy(busy) => self.refused(now, name, *busy, out),
+                    Acquired::TooLate => self.ask_again(now, name, out),
+                }
+            }
+            Err(error) => {
+                if error.outcome() != Outcome::NotApplied && !self.settings.planted.is(Bug::UnknownForgotten) {
+                    let lease = entry
+                        .queue
+                        .get(&series.asker)
+                        .map_or(crate::options::KEEP_DEFAULT, |ticket| ticket.want.options.term.lease());
+                    series.taint = series.taint.max(Some(not_after));
+                    series.over = series.over.max(lease::surely_over(sent + self.settings.call_limit, lease));
+                }
+                self.ask_failed(now, name, error, out);
+            }
+        }
+        self.settle(now, name, out);
+    }
+
+    /// Nothing came of a sending, and nothing will: the same again, or nothing if nobody wants it.
+    fn ask_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
+            self.group_refused(now, name, None, out);
+        } else {
+            self.reask(now, name, out);
+        }
+    }
+
+    fn granted(&mut self, now: Moment, sent: Moment, name: &Name, grants: &[Granted], out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(series) = entry.series.take() else { return };
+        entry.ask = Ask::Idle;
+        let Some(taker) = taker(entry, &series, grants) else {
+            if self.bug(Bug::CancelledGrantKept) {
+                return self.unreserve(now, name, &series.names, out);
+            }
+            return self.discard(now, &series, grants, out);
+        };
+        let names = series.names.clone();
+        if grants.iter().any(|grant| now >= lease::deadline(sent, grant.left)) && !self.bug(Bug::DeadlineFromReply) {
+            return self.discard(now, &series, grants, out);
+        }
+        let Some(ticket) = self.entries.get_mut(name).and_then(|entry| entry.dequeue(taker)) else { return };
+        self.groups.remove(&taker);
+        let given = names.as_slice().iter().zip(grants).map(|(name, grant)| {
+            let hold = self.hold_id();
+            self.install(now, sent, name, &series, *grant, &ticket.want, hold)
+        });
+        let given: SmallVec<_> = given.collect();
+        out.push(Output::To(taker, Told::Granted(given)));
+        for name in names.as_slice() {
+            self.answer_tries(now, name, out);
+            self.settle(now, name, out);
+        }
+    }
+
+    /// Makes a granted lease ours, for the task that took it.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one grant")]
+    fn install(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        name: &Name,
+        series: &Series,
+        grant: Granted,
+        want: &Want,
+        hold: HoldId,
+    ) -> super::Grant {
+        let mut left = grant.left;
+        if self.bug(Bug::ResentDeadlineFull) {
+            left = want.options.term.lease();
+        }
+        let base = if self.bug(Bug::DeadlineFromReply) { now } else { sent };
+        let deadline = lease::deadline(base, left);
+        self.seen = self.seen.max(grant.block.first);
+        let mut held = Held {
+            number: series.number,
+            owner: series.owner.clone(),
+            holder: want.owner.clone(),
+            block: grant.block,
+            passes: 0,
+            keep: want.options.term.lease(),
+            granted: now,
+            budget_end: if can_pass(&want.owner, &want.options) { now + want.options.budget } else { now },
+            deadline,
+            over: lease::surely_over(now, left),
+            renew_due: lease::renew_due(sent, left),
+            renewing: false,
+            at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },
+            about: want.about.clone(),
+            holds: SmallVec::new(),
+            releasing: None,
+        };
+        let end = hold_end(now, sent, &held, want);
+        let given = held.enter(hold, end, How::Asked);
+        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        entry.ask = Ask::Idle;
+        entry.series = None;
+        entry.give_way = Moment::default();
+        entry.held = Some(Box::new(held));
+        given
+    }
+
+    /// Gives back what nobody here can use any more.
+    fn discard(&mut self, now: Moment, series: &Series, grants: &[Granted], out: &mut Outputs) {
+        let client = self.settings.client;
+        for (name, grant) in series.names.as_slice().iter().zip(grants) {
+            let release = Release {
+                client,
+                name: name.clone(),
+                owner: series.owner.clone(),
+                fence: Some(grant.block.first),
+                give: Give::Hold(RequestId { client, number: series.number }),
+                last_used: Some(grant.block.first),
+                linger: Duration::ZERO,
+                rejoin: false,
+            };
+            self.give_back(now, name, series, *grant, release, out);
+        }
+    }
+
+    /// Those who ask just once are refused when the store refused, or when another task here got it.
+    pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get(name) else { return };
+        let Some(held) = entry.held.as_deref() else { return };
+        if entry.queue.values().any(|ticket| ticket.want.once) {
+            let busy = local_busy(name, held.describe(now));
+            self.refuse_tries(name, &busy, out);
+        }
+    }
+
+    fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let once: Vec<TicketId> =
+            entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| *id).collect();
+        for id in once {
+            entry.dequeue(id);
+            self.groups.remove(&id);
+            out.push(Output::To(id, Told::Busy(Box::new(busy.clone()))));
+        }
+    }
+
+    fn refused(&mut self, now: Moment, name: &Name, busy: Busy, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
+            return self.group_refused(now, name, Some(busy), out);
+        }
+        let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
+        self.refuse_tries(name, &busy, out);
+        if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
+            self.unwanted(now, name, out);
+        } else if hinted {
+            self.ask(now, name, out);
+        } else {
+            self.await_turn(now, name, busy.free_in, out);
+        }
+    }
+
+    /// The first in line subscribes where it has not, else sleeps.
+    pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some((id, ticket)) = entry.queue.first_key_value() else { return };
+        let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified;
+        if notified && !entry.watched {
+            entry.ask = Ask::Watching;
+            let context = Context { sent: now, what: What::Watch { name: name.clone() } };
+            let request = Request::Watch(name.clone());
+            return out.push(Output::To(*id, Told::Call(Box::new(Sending { context, request }))));
+        }
+        let until = if entry.give_way > now {
+            entry.give_way
+        } else if !notified {
+            now + waiting::spin_pause(&mut self.rng, entry.attempts, free_in)
+        } else if self.settings.planted.is(Bug::LostHintCostsLease) {
+            free_in.map_or(Moment::NEVER, |free_in| now + free_in)
+        } else {
+            now + waiting::until_recheck(&mut self.rng, free_in)
+        };
+        entry.ask = Ask::Sleeping(until);
+        out.push(Output::To(*id, Told::Sleep(until)));
+    }
+
+    /// A subscription was confirmed, or failed: either way, ask again.
+    pub(super) fn watched(&mut self, now: Moment, name: &Name, failed: Option<Error>, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.ask != Ask::Watching {
+            return;
+        }
+        entry.ask = Ask::Idle;
+        match failed {
+            None => {
+                entry.watched = true;
+                self.reask(now, name, out);
+            }
+            Some(error) => self.ask_failed(now, name, error, out),
+        }
+        self.settle(now, name, out);
+    }
+
+    fn reask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.ask = Ask::Idle;
+        if entry.queue.is_empty() {
+            return self.unwanted(now, name, out);
+        }
+        if entry.series.is_none() && entry.give_way > now {
+            return self.await_turn(now, name, None, out);
+        }
+        match entry.head().map(|(id, ticket)| (id, ticket.want.names.clone())) {
+            Some((id, Names::Many(names))) => self.pursue_group(now, id, name, &names, out),
+            _ => self.ask(now, name, out),
+        }
+    }
+
+    /// A call for the first in line failed: tell it, or try again after a pause.
+    fn ask_failed(&mut self, now: Moment, name: &Name, error: Error, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.attempts += 1;
+        let asker = entry.series.as_ref().map(|series| series.asker);
+        if let Some(id) = asker.or_else(|| entry.head().map(|(id, _)| id))
+            && let Some(ticket) = entry.queue.get(&id)
+            && (!error.is_retryable() || ticket.want.once || now >= ticket.patience)
+        {
+            entry.dequeue(id);
+            out.push(Output::To(id, Told::Failed(error)));
+            self.groups.remove(&id);
+        }
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if let Some(series) = &entry.series
+            && series.is_group()
+            && !entry.queue.contains_key(&series.asker)
+        {
+            return self.group_gone(now, name, out);
+        }
+        if entry.queue.is_empty() {
+            return self.unwanted(now, name, out);
+        }
+        self.sleep_after_failure(now, name, out);
+    }
+
+    pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some((id, _)) = entry.queue.first_key_value() else { return };
+        let until = now + waiting::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
+        entry.ask = Ask::Sleeping(until);
+        out.push(Output::To(*id, Told::Sleep(until)));
+    }
+
+    /// Nobody wants the name any more: let it go, once nothing that may have been granted is left behind.
+    pub(super) fn unwanted(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        match &entry.series {
+            Some(series) if series.taint.is_some() => self.withdraw(now, name, out),
+            _ => {
+                entry.series = None;
+                entry.ask = Ask::Idle;
+                self.settle(now, name, out);
+            }
+        }
+    }
+
+    /// Releases what an unanswered acquire may have been granted, until that is certain.
+    pub(super) fn withdraw(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let client = self.settings.client;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(series) = &entry.series else { return };
+        if series.taint.is_none() {
+            entry.series = None;
+            entry.ask = Ask::Idle;
+            return self.pursue(now, name, out);
+        }
+        entry.ask = Ask::Withdrawing { again: Moment::NEVER, give_up: series.over };
+        let request = Request::Release(Release {
+            client,
+            name: name.clone(),
+            owner: series.owner.clone(),
+            fence: None,
+            give: Give::Hold(RequestId { client, number: series.number }),
+            last_used: None,
+            linger: Duration::ZERO,
+            rejoin: false,
+        });
+        let context = Context { sent: now, what: What::Withdraw { name: name.clone(), number: series.number } };
+        out.push(Output::Background(Sending { context, request }));
+        self.settle(now, name, out);
+    }
+
+    /// The answer to a withdrawal: it settles the matter only after the last moment at which the acquire could be executed.
+    pub(super) fn withdrawn(
+        &mut self,
+        now: Moment,
+        name: &Name,
+        number: u64,
+        reply: Reply<Released>,
+        out: &mut Outputs,
+    ) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(series) = entry.series.as_deref().filter(|series| series.number == number) else { return };
+        let (Some(taint), Ask::Withdrawing { give_up, .. }) = (series.taint, &entry.ask) else { return };
+        let give_up = *give_up;
+        let again = match reply {
+            Ok(answered) if answered.at > taint || self.settings.planted.is(Bug::ReleaseOvertakesAcquire) => {
+                entry.series = None;
+                entry.ask = Ask::Idle;
+                entry.attempts = 0;
+                return self.pursue(now, name, out);
+            }
+            Ok(answered) => now + taint.since(answered.at) + Duration::from_millis(1),
+            Err(_) => {
+                entry.attempts += 1;
+                now + waiting::retry_pause(&mut self.rng, entry.attempts)
+            }
+        };
+        entry.ask = Ask::Withdrawing { again, give_up };
+        self.settle(now, name, out);
+    }
+
+    /// A task no longer wants a name. What it had under way goes on without it.
+    pub(super) fn cancel(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let home = self.groups.remove(&id).unwrap_or_else(|| name.clone());
+        let Some(entry) = self.entries.get_mut(&home) else { return };
+        let slept = entry.is_asker(id);
+        let Some(ticket) = entry.dequeue(id) else { return };
+        if ticket.want.names.as_slice().len() > 1 {
+            return self.group_left(now, id, &home, out);
+        }
+        self.next_asker(now, &home, slept, out);
+        self.settle(now, &home, out);
+    }
+
+    /// After the first in line has gone, the next one sleeps in its place.
+    pub(super) fn next_asker(&mut self, now: Moment, name: &Name, slept: bool, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Ask::Sleeping(until) = entry.ask else { return };
+        match entry.queue.first_key_value() {
+            None => self.unwanted(now, name, out),
+            Some(_) if self.settings.planted.is(Bug::CancelledAskerStrandsQueue) => {}
+            Some((next, _)) if slept => out.push(Output::To(*next, Told::Sleep(until))),
+            Some(_) => {}
+        }
+    }
+
+    /// The first in line slept long enough.
+    pub(super) fn woke(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
+        let Some(entry) = self.entries.get_mut(&home) else { return };
+        let Ask::Sleeping(until) = entry.ask else { return };
+        if entry.head().is_none_or(|(head, _)| head != id) {
+            return;
+        }
+        if now < until {
+            return out.push(Output::To(id, Told::Sleep(until)));
+        }
+        self.reask(now, &home, out);
+        self.settle(now, &home, out);
+    }
+
+    pub(super) fn hint(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.hinted = true;
+        if let Ask::Sleeping(_) = entry.ask {
+            entry.give_way = Moment::default();
+            self.reask(now, name, out);
+            self.settle(now, name, out);
+        }
+    }
+
+    pub(super) fn hint_all(&mut self, now: Moment, out: &mut Outputs) {
+        let mut names: Vec<Name> = self.entries.keys().cloned().collect();
+        names.sort();
+        for name in &names {
+            self.hint(now, name, out);
+        }
+    }
+
+    /// Whoever was to send a call has gone before sending it: the next in line takes over.
+    pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
+        match context.what {
+            What::Ask { name, .. } | What::Watch { name } => {
+                let Some(entry) = self.entries.get_mut(&name) else { return };
+                if !matches!(entry.ask, Ask::Calling | Ask::Watching) {
+                    return;
+                }
+                let group_gone = entry
+                    .series
+                    .as_ref()
+                    .is_some_and(|series| series.is_group() && !entry.queue.contains_key(&series.asker));
+                if group_gone {
+                    self.group_gone(now, &name, out);
+                } else {
+                    self.reask(now, &name, out);
+                }
+                self.settle(now, &name, out);
+            }
+            What::Lengthen { .. } | What::Ghost => {}
+            what @ (What::Release { .. } | What::Withdraw { .. } | What::Renew(_)) => {
+                let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");
+                let answer = match &what {
+                    What::Renew(_) => super::Answer::Renew(Err(error())),
+                    _ => super::Answer::Release(Err(error())),
+                };
+                self.answer(now, Context { sent: context.sent, what }, answer, out);
+            }
+        }
+    }
+}
+
+/// Which task takes a grant: the one that asked, or if it has gone, the first in line that can use it.
+fn taker(entry: &Entry, series: &Series, grants: &[Granted]) -> Option<TicketId> {
+    if entry.queue.contains_key(&series.asker) {
+        return Some(series.asker);
+    }
+    let (id, ticket) = entry.head()?;
+    let alike = ticket.want.names == series.names && grants.len() == 1 && series.fits(&ticket.want);
+    let long_enough = match ticket.want.options.term {
+        Term::Kept(_) => true,
+        Term::Fixed(term) => grants[0].left >= term,
+    };
+    (alike && long_enough).then_some(id)
+}
+
+/// When a guard's hold ends by itself, though the lease go on.
+pub(super) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &Want) -> Moment {
+    match (want.options.term, want.options.max_hold) {
+        (Term::Kept(_), None) => Moment::NEVER,
+        (Term::Kept(_), Some(max_hold)) => now + max_hold,
+        (Term::Fixed(term), _) => lease::deadline(sent, term).min(held.deadline),
+    }
+}
+
+fn local_busy(name: &Name, holder: crate::port::Holder) -> Busy {
+    let free_in = holder.left;
+    Busy { name: name.clone(), holder: Some(holder), free_in }
+}

@@ -1,0 +1,271 @@
+//! One name in the table: who holds it here, who waits for it here, and what is being asked of the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::types::{Grant, HoldId, How, TicketId, Want};
+use crate::fence::{Block, FENCE_UNIT_NANOS, Fence};
+use crate::lease::Lease;
+use crate::name::{Name, Names};
+use crate::options::{Options, PASSES_MAX, Term};
+use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
+use crate::port::{About, Give, Holder, Release};
+use crate::time::{Moment, StoreTime};
+
+/// A name in use. It leaves the table when nobody holds it, nobody wants it and nothing is open with the store.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) held: Option<Box<Held>>,
+    pub(crate) ask: Ask,
+    pub(crate) series: Option<Box<Series>>,
+    /// Who waits here, first come first served.
+    pub(crate) queue: BTreeMap<TicketId, Ticket>,
+    /// How many of the queue could take a lease that is passed on.
+    pub(crate) passable: u32,
+    /// The timer that is set for this name.
+    pub(crate) timer: Moment,
+    /// Others go first until then.
+    pub(crate) give_way: Moment,
+    pub(crate) watched: bool,
+    /// A hint came while a call was under way.
+    pub(crate) hinted: bool,
+    /// Refusals or failures in a row, for growing pauses.
+    pub(crate) attempts: u32,
+}
+
+/// What is going on between this name and the store, while nobody here holds it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Idle,
+    /// An acquire is on its way.
+    Calling,
+    /// A subscription is on its way.
+    Watching,
+    /// The head of the queue sleeps until then, or until a hint.
+    Sleeping(Moment),
+    /// A group asks for this name together with others.
+    Reserved(TicketId),
+    /// Nobody wants what may have been granted: it is released until that is certain.
+    Withdrawing {
+        again: Moment,
+        give_up: Moment,
+    },
+}
+
+/// Asking for a name until it is granted: all its sendings bear one request id, so that any of them may be the one that was granted.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) number: u64,
+    pub(crate) owner: StoreOwner,
+    pub(crate) asker: TicketId,
+    pub(crate) names: Names,
+    /// A sending whose answer was lost may be executed until then, by the store's clock.
+    pub(crate) taint: Option<StoreTime>,
+    /// And here, what it may have granted is over.
+    pub(crate) over: Moment,
+}
+
+/// A task that waits for a name.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) want: Want,
+    /// Errors are final from then on, unless the store has answered once.
+    pub(crate) patience: Moment,
+}
+
+/// A lease that this client has of a name.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) number: u64,
+    pub(crate) owner: StoreOwner,
+    /// Who holds it here.
+    pub(crate) holder: Owner,
+    pub(crate) block: Block,
+    /// How many fences of the block were used beyond the first.
+    pub(crate) passes: u32,
+    pub(crate) keep: Duration,
+    pub(crate) granted: Moment,
+    /// Passed on no later than this.
+    pub(crate) budget_end: Moment,
+    pub(crate) deadline: Moment,
+    /// The store's own lease is surely over then.
+    pub(crate) over: Moment,
+    pub(crate) renew_due: Moment,
+    pub(crate) renewing: bool,
+    /// Others are to be kept out until then.
+    pub(crate) at_least: Moment,
+    pub(crate) about: Arc<About>,
+    pub(crate) holds: SmallVec<[Hold; 1]>,
+    pub(crate) releasing: Option<Box<Releasing>>,
+}
+
+/// One guard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hold {
+    pub(crate) id: HoldId,
+    /// Its own end, though the lease go on.
+    pub(crate) end: Moment,
+}
+
+/// A lease on its way back.
+#[derive(Debug)]
+pub(crate) struct Releasing {
+    pub(crate) request: Release,
+    /// When to send it again; never, while it is under way.
+    pub(crate) again: Moment,
+    pub(crate) attempts: u32,
+    /// An earlier sending may have been executed.
+    pub(crate) resent: bool,
+}
+
+impl Entry {
+    pub(crate) fn new() -> Self {
+        Self {
+            held: None,
+            ask: Ask::Idle,
+            series: None,
+            queue: BTreeMap::new(),
+            passable: 0,
+            timer: Moment::NEVER,
+            give_way: Moment::default(),
+            watched: false,
+            hinted: false,
+            attempts: 0,
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, id: TicketId, ticket: Ticket) {
+        self.passable += u32::from(ticket.is_passable());
+        self.queue.insert(id, ticket);
+    }
+
+    pub(crate) fn dequeue(&mut self, id: TicketId) -> Option<Ticket> {
+        let ticket = self.queue.remove(&id)?;
+        self.passable -= u32::from(ticket.is_passable());
+        Some(ticket)
+    }
+
+    pub(crate) fn head(&self) -> Option<(TicketId, &Ticket)> {
+        self.queue.first_key_value().map(|(id, ticket)| (*id, ticket))
+    }
+
+    /// Nobody holds it, nobody wants it, nothing is open with the store.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty()
+    }
+
+    /// A lease that is held by a guard and not on its way back.
+    pub(crate) fn live(&mut self) -> Option<&mut Held> {
+        self.held.as_deref_mut().filter(|held| held.releasing.is_none())
+    }
+
+    /// When this name next needs attention by itself.
+    pub(crate) fn due(&self) -> Moment {
+        let held = self.held.as_deref().map_or(Moment::NEVER, Held::due);
+        let withdrawing = match self.ask {
+            Ask::Withdrawing { again, give_up } => again.min(give_up),
+            _ => Moment::NEVER,
+        };
+        let leaving = if self.is_idle() { self.give_way } else { Moment::NEVER };
+        held.min(withdrawing).min(leaving)
+    }
+}
+
+impl Ticket {
+    /// A lease can be passed to it in memory: kept, under an owner of this client's making.
+    pub(crate) fn is_passable(&self) -> bool {
+        let group = self.want.names.as_slice().len() > 1;
+        !group && can_pass(&self.want.owner, &self.want.options)
+    }
+}
+
+/// Only kept leases of generated owners are passed on, and none that must stay taken for a while.
+pub(crate) fn can_pass(owner: &Owner, options: &Options) -> bool {
+    owner.is_generated()
+        && matches!(options.term, Term::Kept(_))
+        && !options.budget.is_zero()
+        && options.at_least.is_zero()
+}
+
+impl Series {
+    /// Whether several names are asked for together.
+    pub(crate) fn is_group(&self) -> bool {
+        matches!(self.names, Names::Many(_))
+    }
+
+    /// Whether what this series may be granted can be taken by this ticket.
+    pub(crate) fn fits(&self, want: &Want) -> bool {
+        match (&self.owner, want.owner.as_explicit()) {
+            (StoreOwner::Private(_), None) => true,
+            (StoreOwner::Shared(mine), Some(id)) => mine == id,
+            _ => false,
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn lease(&self, name: &Name) -> Lease {
+        Lease { name: name.clone(), owner: self.owner.clone(), fence: self.block.first }
+    }
+
+    /// The fence in use.
+    pub(crate) fn fence(&self) -> Fence {
+        self.block.first.plus(u64::from(self.passes))
+    }
+
+    /// Until when somebody here needs it.
+    pub(crate) fn needed_until(&self) -> Moment {
+        self.holds.iter().map(|hold| hold.end).max().unwrap_or_default()
+    }
+
+    fn due(&self) -> Moment {
+        if let Some(releasing) = &self.releasing {
+            return releasing.again.min(self.over);
+        }
+        let renew = if self.needed_until() > self.deadline && !self.renewing { self.renew_due } else { Moment::NEVER };
+        let ends = self.holds.iter().map(|hold| hold.end).min().unwrap_or(Moment::NEVER);
+        renew.min(ends).min(self.deadline)
+    }
+
+    /// Adds a guard's hold with its own end.
+    pub(crate) fn enter(&mut self, id: HoldId, end: Moment, how: How) -> Grant {
+        self.holds.push(Hold { id, end });
+        let holds = u32::try_from(self.holds.len()).unwrap_or(u32::MAX);
+        Grant { hold: id, fence: self.fence(), holds, how }
+    }
+
+    /// Whether the next fence of the block may be handed out: the clock has gone on by as many units as fences were used.
+    pub(crate) fn has_fence_to_pass(&self, now: Moment) -> bool {
+        let next = u64::from(self.passes) + 1;
+        let paced = now >= self.granted + Duration::from_nanos(next * FENCE_UNIT_NANOS);
+        self.passes + 1 < self.block.len && self.passes < PASSES_MAX && paced
+    }
+
+    pub(crate) fn release(&self, client: ClientId, name: &Name, now: Moment, rejoin: bool) -> Release {
+        Release {
+            client,
+            name: name.clone(),
+            owner: self.owner.clone(),
+            fence: Some(self.block.first),
+            give: Give::Hold(RequestId { client, number: self.number }),
+            last_used: Some(self.fence()),
+            linger: self.at_least.since(now),
+            rejoin,
+        }
+    }
+
+    pub(crate) fn describe(&self, now: Moment) -> Holder {
+        Holder {
+            owner: self.owner.clone(),
+            fence: Some(self.fence()),
+            holds: u32::try_from(self.holds.len()).unwrap_or(u32::MAX),
+            left: Some(self.deadline.since(now)),
+            lease: Some(self.keep),
+            since: None,
+            about: self.about.clone(),
+        }
+    }
+}

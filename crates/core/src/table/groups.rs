@@ -1,0 +1,187 @@
+//! Several names together, all or none: while a group waits for one of them it has no hold and no place on any other.
+
+use std::sync::Arc;
+
+use super::Table;
+use super::entry::{Ask, Entry, Series};
+use super::types::{Output, Outputs, TicketId, Told, Want};
+use crate::error::{Error, ErrorKind};
+use crate::name::{Name, Names};
+use crate::planted::Bug;
+use crate::port::Busy;
+use crate::time::Moment;
+
+impl Table {
+    pub(super) fn acquire_many(
+        &mut self,
+        now: Moment,
+        id: TicketId,
+        names: &Arc<[Name]>,
+        want: Want,
+        out: &mut Outputs,
+    ) {
+        let holds_one = |name: &&Name| {
+            let held = self.entries.get(*name).and_then(|entry| entry.held.as_deref());
+            held.is_some_and(|held| held.holder == want.owner && held.releasing.is_none() && now < held.deadline)
+        };
+        if let Some(name) = names.iter().find(holds_one) {
+            let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
+            let error = Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name);
+            return out.push(Output::To(id, Told::Failed(error)));
+        }
+        let home = names.iter().find(|name| !self.is_free_here(name, id)).unwrap_or(&names[0]).clone();
+        self.groups.insert(id, home.clone());
+        self.enqueue(now, id, &home, want, out);
+        if self.groups.contains_key(&id) {
+            self.answer_tries(now, &home, out);
+        }
+    }
+
+    fn is_free_here(&self, name: &Name, id: TicketId) -> bool {
+        self.entries.get(name).is_none_or(|entry| {
+            let reserved = entry.ask == Ask::Reserved(id) && entry.held.is_none();
+            entry.is_idle() || reserved
+        })
+    }
+
+    /// The group is first in line at `home`: it asks for all, or goes to wait where another name is in use.
+    pub(super) fn pursue_group(
+        &mut self,
+        now: Moment,
+        id: TicketId,
+        home: &Name,
+        names: &Arc<[Name]>,
+        out: &mut Outputs,
+    ) {
+        let in_use = names.iter().find(|name| *name != home && !self.is_free_here(name, id)).cloned();
+        if let Some(other) = in_use {
+            let tainted = self.entries.get(home).and_then(|entry| entry.series.as_ref()).is_some();
+            if tainted {
+                return self.sleep_after_failure(now, home, out);
+            }
+            self.move_to(now, id, home, &other, out);
+            self.pursue(now, home, out);
+            return self.answer_tries(now, &other, out);
+        }
+        for name in names.iter().filter(|name| *name != home) {
+            self.entries.entry(name.clone()).or_insert_with(Entry::new).ask = Ask::Reserved(id);
+            self.settle(now, name, out);
+        }
+        self.ask(now, home, out);
+    }
+
+    /// Leaves one queue for another. Where it becomes the first in line there, it sleeps in place of the one that was.
+    fn move_to(&mut self, now: Moment, id: TicketId, from: &Name, to: &Name, out: &mut Outputs) {
+        let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.dequeue(id)) else { return };
+        if let Some(entry) = self.entries.get_mut(from) {
+            entry.ask = Ask::Idle;
+        }
+        self.groups.insert(id, to.clone());
+        let entry = self.entries.entry(to.clone()).or_insert_with(Entry::new);
+        entry.enqueue(id, ticket);
+        if let (Ask::Sleeping(until), Some((head, _))) = (&entry.ask, entry.head())
+            && head == id
+        {
+            out.push(Output::To(id, Told::Sleep(*until)));
+        }
+        self.settle(now, to, out);
+    }
+
+    /// One of the names is held elsewhere (`busy`), or the sending came too late: hold nothing, and wait for that name alone.
+    pub(super) fn group_refused(&mut self, now: Moment, home: &Name, busy: Option<Busy>, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(home) else { return };
+        let Some(series) = entry.series.as_deref() else { return };
+        let (id, names, tainted) = (series.asker, series.names.clone(), series.taint.is_some());
+        let Some(ticket) = entry.queue.get(&id) else { return self.group_gone(now, home, out) };
+        let once = ticket.want.once;
+        if tainted && !once {
+            return self.sleep_after_failure(now, home, out);
+        }
+        if let (true, Some(busy)) = (once, &busy) {
+            entry.dequeue(id);
+            self.groups.remove(&id);
+            out.push(Output::To(id, Told::Busy(Box::new(busy.clone()))));
+            return self.group_gone(now, home, out);
+        }
+        entry.series = None;
+        entry.ask = Ask::Idle;
+        match busy {
+            Some(busy) => {
+                let held = if names.as_slice().contains(&busy.name) { busy.name } else { home.clone() };
+                if held != *home {
+                    self.move_to(now, id, home, &held, out);
+                }
+                self.wait_at(now, id, &held, busy.free_in, out);
+                if !self.bug(Bug::GroupKeepsPlaces) {
+                    self.unreserve(now, &held, &names, out);
+                }
+            }
+            None => self.unreserve(now, home, &names, out),
+        }
+        self.pursue(now, home, out);
+    }
+
+    fn wait_at(
+        &mut self,
+        now: Moment,
+        id: TicketId,
+        name: &Name,
+        free_in: Option<std::time::Duration>,
+        out: &mut Outputs,
+    ) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.ask == Ask::Reserved(id) {
+            entry.ask = Ask::Idle;
+        }
+        if entry.ask == Ask::Idle && entry.held.is_none() && entry.head().is_some_and(|(head, _)| head == id) {
+            self.await_turn(now, name, free_in, out);
+        }
+        self.settle(now, name, out);
+    }
+
+    /// Gives the other names of a group back to those who queue for them.
+    pub(super) fn unreserve(&mut self, now: Moment, except: &Name, names: &Names, out: &mut Outputs) {
+        for name in names.as_slice().iter().filter(|name| *name != except) {
+            if let Some(entry) = self.entries.get_mut(name)
+                && let Ask::Reserved(_) = entry.ask
+            {
+                entry.ask = Ask::Idle;
+                self.pursue(now, name, out);
+            }
+        }
+    }
+
+    /// A group has left the queue of `home`.
+    pub(super) fn group_left(&mut self, now: Moment, id: TicketId, home: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(home) else { return };
+        let asking = entry.series.as_ref().is_some_and(|series| series.is_group() && series.asker == id);
+        match entry.ask {
+            Ask::Calling if asking => {}
+            _ if asking => self.group_gone(now, home, out),
+            _ => self.next_asker(now, home, true, out),
+        }
+        self.settle(now, home, out);
+    }
+
+    /// Nobody wants the group any more: each of its names is let go, after releasing what it may have been granted.
+    pub(super) fn group_gone(&mut self, now: Moment, home: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(home) else { return };
+        let Some(series) = entry.series.take() else { return };
+        entry.ask = Ask::Idle;
+        for name in series.names.as_slice() {
+            let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+            if name != home && !matches!(entry.ask, Ask::Reserved(_)) {
+                continue;
+            }
+            entry.ask = Ask::Idle;
+            if series.taint.is_some() {
+                let names = Names::One(name.clone());
+                let owner = series.owner.clone();
+                entry.series = Some(Box::new(Series { names, owner, ..*series }));
+                self.withdraw(now, name, out);
+            } else {
+                self.pursue(now, name, out);
+            }
+        }
+    }
+}

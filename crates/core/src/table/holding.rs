@@ -1,0 +1,376 @@
+//! Holding a lease here: re-entering it, passing it on, giving it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::Table;
+use super::asking::hold_end;
+use super::entry::{Ask, Entry, Held, Releasing, Series};
+use super::types::{Context, HoldId, How, Loss, Output, Outputs, Request, Sending, Then, TicketId, Told, Want, What};
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::lease;
+use crate::name::Name;
+use crate::options::Term;
+use crate::owner::Owner;
+use crate::planted::Bug;
+use crate::port::{Granted, Release, Released, Renew, Renewed, Reply};
+use crate::time::Moment;
+use crate::waiting;
+
+impl Table {
+    /// The owner holds it already: count, without asking the store, unless it needs the lease for longer.
+    pub(super) fn reenter(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
+        let hold = self.hold_id();
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        let long_enough = match want.options.term {
+            Term::Kept(_) => held.needed_until() > held.deadline,
+            Term::Fixed(term) => lease::deadline(now, term) <= held.deadline,
+        };
+        if !long_enough {
+            let term = want.options.term.lease();
+            return self.lengthen(now, id, name, term, Then::Enter(Box::new(want)), out);
+        }
+        if let Term::Kept(keep) = want.options.term {
+            held.keep = held.keep.max(keep);
+        }
+        held.at_least = held.at_least.max(now + want.options.at_least);
+        let end = hold_end(now, now, held, &want);
+        let grant = held.enter(hold, end, How::Reentered);
+        out.push(Output::To(id, Told::Granted(smallvec![grant])));
+        self.settle(now, name, out);
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        now: Moment,
+        id: TicketId,
+        hold: HoldId,
+        name: &Name,
+        term: Duration,
+        out: &mut Outputs,
+    ) {
+        if self.time_left(now, name, hold).is_none() {
+            return out.push(Output::To(id, Told::Failed(lost("extend"))));
+        }
+        self.lengthen(now, id, name, term, Then::Extend(hold, term), out);
+    }
+
+    fn lengthen(&mut self, now: Moment, id: TicketId, name: &Name, term: Duration, then: Then, out: &mut Outputs) {
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then };
+        let request = Request::Renew(vec![Renew { lease: held.lease(name), term }]);
+        out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context { sent: now, what }, request }))));
+    }
+
+    /// The store lengthened the lease, or has it no more.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
+    pub(super) fn lengthened(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        name: &Name,
+        number: u64,
+        id: TicketId,
+        then: Then,
+        reply: Reply<Vec<Renewed>>,
+        out: &mut Outputs,
+    ) {
+        let answered = match reply {
+            Err(error) => return out.push(Output::To(id, Told::Failed(error))),
+            Ok(answered) => answered,
+        };
+        let ours = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number);
+        match (ours, answered.result.first()) {
+            (Some(held), Some(Renewed::Kept { left })) => held.prolong(now, sent, *left),
+            (Some(_), _) => self.lose_all(now, name, Loss::Gone, false, out),
+            (None, _) => {}
+        }
+        match then {
+            Then::Enter(want) => self.enter_lengthened(now, sent, id, name, *want, out),
+            Then::Extend(hold, term) => self.extended(now, sent, id, hold, name, term, out),
+        }
+        self.settle(now, name, out);
+    }
+
+    fn enter_lengthened(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        id: TicketId,
+        name: &Name,
+        want: Want,
+        out: &mut Outputs,
+    ) {
+        let hold = self.hold_id();
+        let ours = self.entries.get_mut(name).and_then(Entry::live);
+        let Some(held) = ours.filter(|held| held.holder == want.owner && now < held.deadline) else {
+            return self.acquire_one(now, id, name, want, out);
+        };
+        held.keep = held.keep.max(want.options.term.lease());
+        held.at_least = held.at_least.max(now + want.options.at_least);
+        let end = hold_end(now, sent, held, &want);
+        let grant = held.enter(hold, end, How::Reentered);
+        out.push(Output::To(id, Told::Granted(smallvec![grant])));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
+    fn extended(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        id: TicketId,
+        hold: HoldId,
+        name: &Name,
+        term: Duration,
+        out: &mut Outputs,
+    ) {
+        let held = self.entries.get_mut(name).and_then(Entry::live);
+        let told = match held.and_then(|held| held.holds.iter_mut().find(|h| h.id == hold)) {
+            Some(hold) => {
+                hold.end = hold.end.max(lease::deadline(sent, term));
+                Told::Extended
+            }
+            None => Told::Failed(lost("extend")),
+        };
+        out.push(Output::To(id, told));
+        self.settle(now, name, out);
+    }
+
+    /// A guard gives its hold back.
+    pub(super) fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+        if let Some(ghost) = self.ghosts.remove(&hold) {
+            return self.release_ghost(now, hold, ghost, out);
+        }
+        let planted = self.settings.planted;
+        let held = self.entries.get_mut(name).and_then(Entry::live);
+        let Some((held, at)) = held.and_then(|held| held.position(hold).map(|at| (held, at))) else {
+            let error = Error::new(ErrorKind::NotHolder, "release", "it was released already");
+            return out.push(Output::Given(hold, Err(error)));
+        };
+        if planted.is(Bug::KeeperOutlivesRelease) && held.holds.len() == 1 {
+            return out.push(Output::Given(hold, Ok(Released::NotHeld)));
+        }
+        let ended = held.holds.remove(at).end <= now;
+        let still = held.holds.len();
+        if still > 0 {
+            if planted.is(Bug::KeeperStopsAtPartialRelease) {
+                held.holds.iter_mut().for_each(|hold| hold.end = held.deadline);
+            }
+            let result = if ended { Err(lost("release")) } else { Ok(Released::StillHeld(still as u32)) };
+            out.push(Output::Given(hold, result));
+            return self.settle(now, name, out);
+        }
+        if now >= held.deadline && !(planted.is(Bug::PassedAfterDeadline) && self.can_pass_on(now, name)) {
+            return self.release_late(now, hold, name, out);
+        }
+        if !ended && self.can_pass_on(now, name) {
+            out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
+            return self.pass_on(now, name, out);
+        }
+        if ended {
+            out.push(Output::Given(hold, Err(lost("release"))));
+        }
+        self.start_release(now, name, (!ended).then_some(hold), out);
+    }
+
+    fn release_ghost(&mut self, now: Moment, hold: HoldId, ghost: Option<Arc<Release>>, out: &mut Outputs) {
+        out.push(Output::Given(hold, Err(lost("release"))));
+        if let Some(release) = ghost.and_then(Arc::into_inner) {
+            let context = Context { sent: now, what: What::Ghost };
+            out.push(Output::Background(Sending { context, request: Request::Release(release) }));
+        }
+    }
+
+    /// Its time was over before the table had noticed.
+    fn release_late(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+        let client = self.settings.client;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(held) = entry.held.take() else { return };
+        let release = held.release(client, name, now, false);
+        self.release_ghost(now, hold, Some(Arc::new(release)), out);
+        self.pursue(now, name, out);
+    }
+
+    /// Whether the first in line here can have the lease without the store.
+    fn can_pass_on(&self, now: Moment, name: &Name) -> bool {
+        let Some(entry) = self.entries.get(name) else { return false };
+        let (Some(held), Some((_, next))) = (entry.held.as_deref(), entry.head()) else { return false };
+        let in_time = now < held.deadline || self.bug(Bug::PassedAfterDeadline);
+        let fence = held.has_fence_to_pass(now) || self.bug(Bug::PassedSameFence) || self.bug(Bug::FenceAheadOfClock);
+        next.is_passable()
+            && next.want.options.term.lease() <= held.keep
+            && now < held.budget_end
+            && now >= held.at_least
+            && in_time
+            && fence
+    }
+
+    /// Hands the lease to the first in line with the next fence of the block.
+    fn pass_on(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let hold = self.hold_id();
+        let same_fence = self.bug(Bug::PassedSameFence);
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(id) = entry.head().map(|(id, _)| id) else { return };
+        let Some(ticket) = entry.dequeue(id) else { return };
+        let Some(held) = entry.held.as_deref_mut() else { return };
+        held.passes += u32::from(!same_fence);
+        held.holder = ticket.want.owner.clone();
+        held.about = ticket.want.about.clone();
+        let end = hold_end(now, now, held, &ticket.want);
+        let grant = held.enter(hold, end, How::PassedOn);
+        self.seen = self.seen.max(held.fence());
+        out.push(Output::To(id, Told::Granted(smallvec![grant])));
+        self.settle(now, name, out);
+    }
+
+    /// Sends a lease back to the store; the guard that gave it waits for the answer, or nobody does.
+    fn start_release(&mut self, now: Moment, name: &Name, hold: Option<HoldId>, out: &mut Outputs) {
+        let client = self.settings.client;
+        let give_way = !self.bug(Bug::NoGivingWay);
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let rejoin = !entry.queue.is_empty() && give_way && entry.watched;
+        let Some(held) = entry.held.as_deref_mut() else { return };
+        let request = held.release(client, name, now, rejoin);
+        let what = What::Release { name: name.clone(), number: held.number, hold };
+        held.releasing =
+            Some(Box::new(Releasing { request: request.clone(), again: Moment::NEVER, attempts: 0, resent: false }));
+        let sending = Sending { context: Context { sent: now, what }, request: Request::Release(request) };
+        out.push(match hold {
+            Some(hold) => Output::ForHold(hold, sending),
+            None => Output::Background(sending),
+        });
+        self.settle(now, name, out);
+    }
+
+    /// A grant that nobody here can use goes back at once.
+    pub(super) fn give_back(
+        &mut self,
+        now: Moment,
+        name: &Name,
+        series: &Series,
+        grant: Granted,
+        request: Release,
+        out: &mut Outputs,
+    ) {
+        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        entry.ask = Ask::Idle;
+        entry.series = None;
+        entry.held = Some(Box::new(Held {
+            number: series.number,
+            owner: series.owner.clone(),
+            holder: Owner::generated([0, 0]),
+            block: grant.block,
+            passes: 0,
+            keep: grant.left,
+            granted: now,
+            budget_end: now,
+            deadline: now,
+            over: lease::surely_over(now, grant.left),
+            renew_due: Moment::NEVER,
+            renewing: false,
+            at_least: now,
+            about: Arc::default(),
+            holds: SmallVec::new(),
+            releasing: Some(Box::new(Releasing {
+                request: request.clone(),
+                again: Moment::NEVER,
+                attempts: 0,
+                resent: false,
+            })),
+        }));
+        let what = What::Release { name: name.clone(), number: series.number, hold: None };
+        let context = Context { sent: now, what };
+        out.push(Output::Background(Sending { context, request: Request::Release(request) }));
+        self.settle(now, name, out);
+    }
+
+    /// The store answered a release.
+    pub(super) fn released(
+        &mut self,
+        now: Moment,
+        name: &Name,
+        number: u64,
+        hold: Option<HoldId>,
+        reply: Reply<Released>,
+        out: &mut Outputs,
+    ) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(held) = entry.held.as_deref_mut().filter(|held| held.number == number) else { return };
+        let Some(releasing) = held.releasing.as_deref_mut() else { return };
+        let result = match reply {
+            Ok(answered) if answered.result == Released::NotHeld && !releasing.resent => Err(lost("release")),
+            Ok(answered) => Ok(answered.result),
+            Err(error) => {
+                releasing.resent |= error.outcome() != Outcome::NotApplied;
+                releasing.again = now + waiting::retry_pause(&mut self.rng, releasing.attempts);
+                releasing.attempts += 1;
+                if let Some(hold) = hold {
+                    out.push(Output::Given(hold, Err(error)));
+                }
+                return self.settle(now, name, out);
+            }
+        };
+        entry.held = None;
+        entry.attempts = 0;
+        let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
+        if others_wait && result.is_ok() && !self.settings.planted.is(Bug::NoGivingWay) {
+            entry.give_way = now + waiting::give_way(self.round_trip);
+        }
+        if let Some(hold) = hold {
+            out.push(Output::Given(hold, result));
+        }
+        self.pursue(now, name, out);
+    }
+
+    /// Sends a release again whose answer was lost, or gives up when the lease is over anyway.
+    pub(super) fn release_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(held) = entry.held.as_deref_mut() else { return };
+        let Some(releasing) = held.releasing.as_deref_mut() else { return };
+        if now >= held.over {
+            entry.held = None;
+            return self.pursue(now, name, out);
+        }
+        if now < releasing.again {
+            return;
+        }
+        releasing.again = Moment::NEVER;
+        let what = What::Release { name: name.clone(), number: held.number, hold: None };
+        let request = Request::Release(releasing.request.clone());
+        out.push(Output::Background(Sending { context: Context { sent: now, what }, request }));
+    }
+
+    /// The client closes: its guards are told, its leases go back.
+    pub(super) fn close_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        for hold in std::mem::take(&mut held.holds) {
+            self.ghosts.insert(hold.id, None);
+            out.push(Output::Lost(hold.id, Loss::Closed));
+        }
+        self.start_release(now, name, None, out);
+    }
+}
+
+impl Held {
+    fn position(&self, hold: HoldId) -> Option<usize> {
+        self.holds.iter().position(|h| h.id == hold)
+    }
+
+    /// The store said how much is left of a renewal sent at `sent`. Answers may come out of order; a lease is never shortened.
+    pub(super) fn prolong(&mut self, now: Moment, sent: Moment, left: Duration) {
+        self.deadline = self.deadline.max(lease::deadline(sent, left));
+        self.over = self.over.max(lease::surely_over(now, left));
+        self.renew_due = self.renew_due.max(lease::renew_due(sent, left.min(self.keep)));
+    }
+}
+
+pub(super) fn lost(operation: &'static str) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        operation,
+        "the lock was lost before: its time had ended, or the store no longer had it",
+    )
+    .with_hint("another may have held it meanwhile; check the fence at the resource")
+}

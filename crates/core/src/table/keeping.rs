@@ -1,0 +1,166 @@
+//! Keeping leases: renewing them in time, and noticing in time that they are lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Table;
+use super::entry::{Ask, Entry, Hold};
+use super::types::{Context, Loss, Output, Outputs, Request, Sending, What};
+use crate::lease;
+use crate::name::Name;
+use crate::planted::Bug;
+use crate::port::{Renew, Renewed, Reply};
+use crate::time::Moment;
+
+/// How many leases one renewal carries: a failing chunk delays no other.
+const RENEW_CHUNK: usize = 1_000;
+
+impl Table {
+    /// Does what is due: loses leases whose time is over, renews those that are needed for longer, sends releases again.
+    pub(super) fn tick(&mut self, now: Moment, out: &mut Outputs) {
+        let mut renewals = Vec::new();
+        while let Some((when, _)) = self.timers.first()
+            && *when <= now
+        {
+            let Some((_, name)) = self.timers.pop_first() else { break };
+            if let Some(entry) = self.entries.get_mut(&name) {
+                entry.timer = Moment::NEVER;
+                self.due(now, &name, &mut renewals, out);
+                self.settle(now, &name, out);
+            }
+        }
+        for chunk in renewals.chunks(RENEW_CHUNK) {
+            let what = What::Renew(chunk.iter().map(|(renew, number)| (renew.lease.name.clone(), *number)).collect());
+            let request = Request::Renew(chunk.iter().map(|(renew, _)| renew.clone()).collect());
+            out.push(Output::Background(Sending { context: Context { sent: now, what }, request }));
+        }
+    }
+
+    fn due(&mut self, now: Moment, name: &Name, renewals: &mut Vec<(Renew, u64)>, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if let Ask::Withdrawing { again, give_up } = entry.ask {
+            if now >= give_up {
+                entry.series = None;
+                entry.ask = Ask::Idle;
+                self.pursue(now, name, out);
+            } else if now >= again {
+                self.withdraw(now, name, out);
+            }
+            return;
+        }
+        let Some(held) = entry.held.as_deref_mut() else { return };
+        if held.releasing.is_some() {
+            return self.release_again(now, name, out);
+        }
+        let unnoticed = self.settings.planted.is(Bug::LostOnlyByReply) && held.renewing;
+        if now >= held.deadline && !unnoticed {
+            return self.lose_all(now, name, Loss::TimeEnded, true, out);
+        }
+        self.end_holds(now, name, out);
+        if let Some(held) = self.entries.get_mut(name).and_then(Entry::live)
+            && held.needed_until() > held.deadline
+            && now >= held.renew_due
+            && !held.renewing
+        {
+            held.renewing = true;
+            let needed = held.needed_until().since(now).max(held.keep / 3);
+            renewals.push((Renew { lease: held.lease(name), term: held.keep.min(needed) }, held.number));
+        }
+    }
+
+    /// Guards that reached their own end are lost, though the lease may go on under others.
+    fn end_holds(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        if held.holds.iter().all(|hold| hold.end <= now) {
+            return self.lose_all(now, name, Loss::TimeEnded, true, out);
+        }
+        let is_over = |hold: &Hold| hold.end <= now;
+        for hold in held.holds.iter().copied().filter(is_over) {
+            self.ghosts.insert(hold.id, None);
+            out.push(Output::Lost(hold.id, Loss::TimeEnded));
+        }
+        held.holds.retain(|hold| !is_over(hold));
+    }
+
+    /// Every guard of this lease is lost. Where the store may still have it, it is released when the last guard is gone: until
+    /// then it may only protect the work of one who has not noticed yet.
+    pub(super) fn lose_all(&mut self, now: Moment, name: &Name, loss: Loss, may_be_there: bool, out: &mut Outputs) {
+        let client = self.settings.client;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(held) = entry.held.take() else { return };
+        let release = may_be_there.then(|| Arc::new(held.release(client, name, now, false)));
+        for hold in &held.holds {
+            self.ghosts.insert(hold.id, release.clone());
+            out.push(Output::Lost(hold.id, loss));
+        }
+        self.pursue(now, name, out);
+    }
+
+    /// The answer to a batch of renewals.
+    pub(super) fn renewed(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        leases: &[(Name, u64)],
+        reply: Reply<Vec<Renewed>>,
+        out: &mut Outputs,
+    ) {
+        let results = reply.map(|answered| answered.result).ok();
+        for (at, (name, number)) in leases.iter().enumerate() {
+            let result = results.as_ref().and_then(|results| results.get(at)).copied();
+            self.renewed_one(now, sent, name, *number, result, out);
+            self.settle(now, name, out);
+        }
+    }
+
+    fn renewed_one(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        name: &Name,
+        number: u64,
+        result: Option<Renewed>,
+        out: &mut Outputs,
+    ) {
+        let planted = self.settings.planted;
+        // A renewal that crossed a release is not a loss: the lease is no longer held, or is on its way back.
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number) else {
+            return;
+        };
+        held.renewing = false;
+        match result {
+            Some(Renewed::Kept { left }) => {
+                held.prolong(now, if planted.is(Bug::DeadlineFromReply) { now } else { sent }, left);
+            }
+            Some(Renewed::Lost) => self.lose_all(now, name, Loss::Gone, false, out),
+            None if planted.is(Bug::FailedRenewalReleases) => {
+                held.deadline = Moment::NEVER;
+                self.forget_and_release(now, name, out);
+            }
+            None => held.renew_due = lease::renew_again(now, held.keep),
+        }
+    }
+
+    /// A planted bug: gives up a lock that is still in use.
+    fn forget_and_release(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let client = self.settings.client;
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        held.renewing = true;
+        let request = Request::Release(held.release(client, name, now, false));
+        out.push(Output::Background(Sending { context: Context { sent: now, what: What::Ghost }, request }));
+    }
+
+    /// The wall clock ran ahead of ours: ours may have stood still. That may end leases early, never lengthen them.
+    pub(super) fn jumped(&mut self, now: Moment, ahead: Duration, out: &mut Outputs) {
+        let mut names: Vec<Name> = self.entries.keys().cloned().collect();
+        names.sort();
+        for name in &names {
+            if let Some(held) = self.entries.get_mut(name).and_then(Entry::live) {
+                held.deadline = held.deadline - ahead;
+                held.renew_due = held.renew_due - ahead;
+            }
+            self.settle(now, name, out);
+        }
+        self.tick(now, out);
+    }
+}

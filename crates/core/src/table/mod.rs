@@ -1,0 +1,258 @@
+//! The local table: everything that one client decides, as pure state. `step(now, input)` gives out what is to be done.
+//!
+//! A thin shell around it sends what it is told to send, brings the answers back, and wakes tasks. The simulation is another such
+//! shell. The life of one acquire:
+//!
+//! 1. [`Input::Acquire`]: the name is free here, so the task is told to [`Told::Call`] the store. Held here by the same owner, it
+//!    re-enters at once. Held here by another, it queues: one task of a client asks the store, the rest wait in line.
+//! 2. [`Input::Answer`]: granted, and the task is told so; or busy, and the first in line watches, asks again and sleeps.
+//! 3. [`Input::Release`]: handed to the next in line with the next fence of the block, or given back to the store.
+//! 4. [`Input::Tick`]: leases are renewed, and lost on time, whatever the network does.
+//!
+//! Every call ends with exactly one [`Input::Answer`] or [`Input::Unsent`], also when the task that made it has gone. A grant told
+//! to a task that has gone is released by the shell.
+
+mod asking;
+mod entry;
+mod groups;
+mod holding;
+mod keeping;
+mod types;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+
+pub use types::{
+    Answer, Context, Grant, HoldId, How, Input, Loss, Output, Outputs, Request, Sending, Settings, TicketId, Told, Want,
+};
+
+use crate::error::{Error, ErrorKind};
+use crate::fence::Fence;
+use crate::name::Name;
+use crate::planted::Bug;
+use crate::port::Release;
+use crate::time::{Moment, StoreTime};
+use crate::waiting::Rng;
+use entry::{Ask, Entry};
+use types::What;
+
+/// The state of one client.
+#[derive(Debug)]
+pub struct Table {
+    entries: HashMap<Name, Entry, FixedState>,
+    /// Guards whose lock was lost, and what to release when the last guard of that lease is gone.
+    ghosts: HashMap<HoldId, Option<Arc<Release>>, FixedState>,
+    /// Where a group waits at the moment.
+    groups: HashMap<TicketId, Name, FixedState>,
+    timers: BTreeSet<(Moment, Name)>,
+    settings: Settings,
+    rng: Rng,
+    /// The largest fence seen.
+    seen: Fence,
+    /// A smoothed round trip.
+    round_trip: Duration,
+    /// Numbers for requests, tickets and holds.
+    last_number: u64,
+    closed: bool,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(settings: Settings) -> Self {
+        let hasher = || FixedState::with_seed(settings.seed);
+        Self {
+            entries: HashMap::with_hasher(hasher()),
+            ghosts: HashMap::with_hasher(hasher()),
+            groups: HashMap::with_hasher(hasher()),
+            timers: BTreeSet::new(),
+            rng: Rng::new(settings.seed),
+            settings,
+            seen: Fence::NONE,
+            round_trip: Duration::ZERO,
+            last_number: 0,
+            closed: false,
+        }
+    }
+
+    /// A number for a task that is about to want something.
+    pub fn ticket(&mut self) -> TicketId {
+        TicketId(self.number())
+    }
+
+    /// Takes in what happened at `now`, and adds what is to be done to `out`.
+    pub fn step(&mut self, now: Moment, input: Input, out: &mut Outputs) {
+        match input {
+            Input::Acquire(id, want) => self.acquire(now, id, want, out),
+            Input::Cancel(id, name) => self.cancel(now, id, &name, out),
+            Input::Woke(id, name) => self.woke(now, id, &name, out),
+            Input::Release(hold, name) => self.release(now, hold, &name, out),
+            Input::Extend(id, hold, name, term) => self.extend(now, id, hold, &name, term, out),
+            Input::Answer(context, answer) => self.answer(now, context, answer, out),
+            Input::Unsent(context) => self.unsent(now, context, out),
+            Input::Hint(name) => self.hint(now, &name, out),
+            Input::HintAll => self.hint_all(now, out),
+            Input::Tick => self.tick(now, out),
+            Input::Jumped(ahead) => self.jumped(now, ahead, out),
+            Input::Close => self.close(now, out),
+        }
+    }
+
+    /// When the next [`Input::Tick`] is due.
+    pub fn next_timer(&self) -> Option<Moment> {
+        self.timers.first().map(|(when, _)| *when)
+    }
+
+    /// How long a hold is still valid; none when it is not.
+    pub fn time_left(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
+        let held = self.entries.get(name)?.held.as_deref()?;
+        let end = held.holds.iter().find(|h| h.id == hold)?.end.min(held.deadline);
+        (now < end && held.releasing.is_none()).then(|| end.since(now))
+    }
+
+    /// Whether a hold is still counted as held; its time may be over before the table has noticed.
+    pub fn is_held(&self, name: &Name, hold: HoldId) -> bool {
+        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        held.is_some_and(|held| held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold))
+    }
+
+    /// How many holds this client has of a name, seen from one of them.
+    pub fn holds(&self, name: &Name, hold: HoldId) -> u32 {
+        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        held.filter(|held| held.holds.iter().any(|h| h.id == hold)).map_or(0, |held| held.holds.len() as u32)
+    }
+
+    /// Whether nothing is held, wanted or open with the store.
+    pub fn is_quiet(&self) -> bool {
+        self.entries.values().all(Entry::is_idle)
+    }
+
+    /// How many names are in the table.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no name is in the table.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The names in use, for people and for finding out what was left over.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.entries.keys()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn hold_id(&mut self) -> HoldId {
+        HoldId(self.number())
+    }
+
+    fn bug(&self, bug: Bug) -> bool {
+        self.settings.planted.is(bug)
+    }
+
+    fn answer(&mut self, now: Moment, context: Context, answer: Answer, out: &mut Outputs) {
+        let Context { sent, what } = context;
+        if let Some(at) = answer.at() {
+            self.settings.clock.observe(sent, at);
+            let took = now.since(sent);
+            self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip * 7 + took) / 8 };
+        }
+        match (what, answer) {
+            (What::Ask { name, number, not_after }, Answer::Acquire(reply)) => {
+                self.asked(now, sent, &name, number, not_after, reply, out);
+            }
+            (What::Watch { name }, Answer::Watch(reply)) => self.watched(now, &name, reply.err(), out),
+            (What::Release { name, number, hold }, Answer::Release(reply)) => {
+                self.released(now, &name, number, hold, reply, out);
+            }
+            (What::Withdraw { name, number }, Answer::Release(reply)) => self.withdrawn(now, &name, number, reply, out),
+            (What::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
+            (What::Lengthen { name, number, ticket, then }, Answer::Renew(reply)) => {
+                self.lengthened(now, sent, &name, number, ticket, then, reply, out);
+            }
+            (What::Ghost, _) => {}
+            (what, answer) => debug_assert!(false, "{what:?} was answered with {answer:?}"),
+        }
+    }
+
+    /// Sets the timer of a name, or lets the name go when nothing is left of it.
+    fn settle(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.is_idle() && entry.series.is_none() && entry.give_way <= now {
+            self.timers.remove(&(entry.timer, name.clone()));
+            if entry.watched {
+                out.push(Output::Unwatch(name.clone()));
+            }
+            self.entries.remove(name);
+            shrink(&mut self.entries);
+            return;
+        }
+        let due = entry.due();
+        if due != entry.timer {
+            if entry.timer != Moment::NEVER {
+                self.timers.remove(&(entry.timer, name.clone()));
+            }
+            entry.timer = due;
+            if due != Moment::NEVER {
+                self.timers.insert((due, name.clone()));
+            }
+        }
+    }
+
+    fn close(&mut self, now: Moment, out: &mut Outputs) {
+        self.closed = true;
+        let mut names: Vec<Name> = self.entries.keys().cloned().collect();
+        names.sort();
+        for name in &names {
+            self.close_name(now, name, out);
+        }
+    }
+
+    fn close_name(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let tickets: Vec<TicketId> = entry.queue.keys().copied().collect();
+        for id in tickets {
+            out.push(Output::To(id, types::Told::Failed(closed_error())));
+            self.cancel(now, id, name, out);
+        }
+        self.close_held(now, name, out);
+        self.settle(now, name, out);
+    }
+}
+
+impl Answer {
+    fn at(&self) -> Option<StoreTime> {
+        match self {
+            Self::Acquire(reply) => reply.as_ref().ok().map(|answered| answered.at),
+            Self::Release(reply) => reply.as_ref().ok().map(|answered| answered.at),
+            Self::Renew(reply) => reply.as_ref().ok().map(|answered| answered.at),
+            Self::Watch(reply) => reply.as_ref().ok().map(|answered| answered.at),
+        }
+    }
+}
+
+fn closed_error() -> Error {
+    Error::new(ErrorKind::Closed, "acquire", "the client was closed")
+}
+
+fn shrink<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V, FixedState>) {
+    if map.capacity() > 1024 && map.len() < map.capacity() / 8 {
+        map.shrink_to(map.len() * 2);
+    }
+}
+
+impl Entry {
+    fn is_asker(&self, id: TicketId) -> bool {
+        self.head().is_some_and(|(head, _)| head == id) && !matches!(self.ask, Ask::Idle)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Checks of the table, step by step.

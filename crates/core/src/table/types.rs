@@ -1,0 +1,226 @@
+//! What goes into the table and what comes out of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::name::{Name, Names};
+use crate::options::Options;
+use crate::owner::{ClientId, Owner};
+use crate::planted::Planted;
+use crate::port::{About, Acquire, Acquired, Busy, Release, Released, Renew, Renewed, Reply};
+use crate::time::{Moment, StoreClock, StoreTime};
+
+/// One task that wants a lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TicketId(pub(crate) u64);
+
+/// One guard: a hold on a lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HoldId(pub(crate) u64);
+
+/// What a table is told once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who this client is.
+    pub client: ClientId,
+    /// Whether the store has hints.
+    pub hints: bool,
+    /// An acquire is not executed later than this after its sending.
+    pub call_limit: Duration,
+    /// How long a waiting acquire goes on trying while the store has not answered it once.
+    pub patience: Duration,
+    /// What is known of the store's clock.
+    pub clock: StoreClock,
+    /// Seed for jitter and hashing.
+    pub seed: u64,
+    /// Which known bug is switched on, if any.
+    pub planted: Planted,
+}
+
+/// A wish for a lock.
+#[derive(Clone, Debug)]
+pub struct Want {
+    /// One name, or several together.
+    pub names: Names,
+    /// For whom.
+    pub owner: Owner,
+    /// How.
+    pub options: Arc<Options>,
+    /// Who asks, for people.
+    pub about: Arc<About>,
+    /// Ask once; do not wait.
+    pub once: bool,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A task wants a lock.
+    Acquire(TicketId, Want),
+    /// A task no longer wants it.
+    Cancel(TicketId, Name),
+    /// The sleep of a task ended.
+    Woke(TicketId, Name),
+    /// A guard gives its hold back.
+    Release(HoldId, Name),
+    /// A guard wants its lease to last so much longer from now.
+    Extend(TicketId, HoldId, Name, Duration),
+    /// A call to the store ended.
+    Answer(Context, Answer),
+    /// A call was never sent: whoever was to send it has gone.
+    Unsent(Context),
+    /// A name may be free.
+    Hint(Name),
+    /// Any name may be free.
+    HintAll,
+    /// A timer is due.
+    Tick,
+    /// The wall clock jumped ahead of the client's own clock by so much: it may have stood still.
+    Jumped(Duration),
+    /// No more locks; give back all.
+    Close,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum Answer {
+    /// Of an acquire.
+    Acquire(Reply<Acquired>),
+    /// Of a release.
+    Release(Reply<Released>),
+    /// Of a renewal.
+    Renew(Reply<Vec<Renewed>>),
+    /// Of a subscription.
+    Watch(Reply<()>),
+}
+
+/// A call to the store, and what to hand back with its answer.
+#[derive(Debug)]
+pub struct Sending {
+    /// To be handed back with the answer.
+    pub context: Context,
+    /// What to ask of the store.
+    pub request: Request,
+}
+
+/// What is asked of the store.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Take.
+    Acquire(Acquire),
+    /// Give back.
+    Release(Release),
+    /// Keep.
+    Renew(Vec<Renew>),
+    /// Subscribe.
+    Watch(Name),
+}
+
+/// What the table must know again when a call is answered.
+#[derive(Debug)]
+pub struct Context {
+    /// Just before it was sent.
+    pub(crate) sent: Moment,
+    pub(crate) what: What,
+}
+
+impl Context {
+    /// Just before the call was sent.
+    pub fn sent(&self) -> Moment {
+        self.sent
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    Ask { name: Name, number: u64, not_after: StoreTime },
+    Watch { name: Name },
+    Release { name: Name, number: u64, hold: Option<HoldId> },
+    Withdraw { name: Name, number: u64 },
+    Renew(Vec<(Name, u64)>),
+    Lengthen { name: Name, number: u64, ticket: TicketId, then: Then },
+    Ghost,
+}
+
+#[derive(Debug)]
+pub(crate) enum Then {
+    Enter(Box<Want>),
+    Extend(HoldId, Duration),
+}
+
+/// Something to be done.
+#[derive(Debug)]
+pub enum Output {
+    /// Tell the task behind a ticket.
+    To(TicketId, Told),
+    /// The release of a hold ended.
+    Given(HoldId, Result<Released, Error>),
+    /// A hold is lost: tell its guard at once.
+    Lost(HoldId, Loss),
+    /// Call the store on behalf of a guard that is being released.
+    ForHold(HoldId, Sending),
+    /// Call the store; nobody waits for it.
+    Background(Sending),
+    /// End the subscription to a name and leave its list of waiters.
+    Unwatch(Name),
+}
+
+/// What a task is told.
+#[derive(Debug)]
+pub enum Told {
+    /// It has the lock: one grant a name, in order.
+    Granted(SmallVec<[Grant; 1]>),
+    /// It asked once, and another holds it.
+    Busy(Box<Busy>),
+    /// It cannot have it.
+    Failed(Error),
+    /// Call the store, and bring the answer back.
+    Call(Box<Sending>),
+    /// Sleep until then, unless told otherwise.
+    Sleep(Moment),
+    /// The lease was lengthened.
+    Extended,
+}
+
+/// One name granted to one task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The hold, for releasing it.
+    pub hold: HoldId,
+    /// The fence of this grant.
+    pub fence: Fence,
+    /// How many holds this client now has of it.
+    pub holds: u32,
+    /// How it came.
+    pub how: How,
+}
+
+/// How a grant came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// From the store.
+    Asked,
+    /// From another task of this client, in memory.
+    PassedOn,
+    /// The owner had it already.
+    Reentered,
+}
+
+/// Why a hold was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Its time ended: it was not renewed in time, was fixed, or reached `max_hold`.
+    TimeEnded,
+    /// The store no longer has it.
+    Gone,
+    /// The client was closed.
+    Closed,
+}
+
+/// What a step gives out.
+pub type Outputs = SmallVec<[Output; 2]>;
