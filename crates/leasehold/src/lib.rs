@@ -1,1 +1,59 @@
-//! l
+//! A distributed lock for people who have to be sure.
+//!
+//! A program takes a lock by name and, for a time, is the only one that may act: across threads, processes and machines, over the
+//! engine that is already there.
+//!
+//! ```
+//! # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+//! let client = leasehold::Client::connect("memory:").await?;
+//! let guard = client.lock("invoices").acquire().await?;      // waits; kept alive while the guard lives
+//! guard.protect(async { /* the work */ }).await?;            // cancelled if the lock is lost
+//! println!("fence {}", guard.fence());                       // for the resource to refuse older holders
+//! guard.release().await?;                                    // or just drop it
+//! # Ok(()) }
+//! ```
+//!
+//! - [`Client`]: a connection to a store. [`Lock`]: a name with options. [`Guard`]: a lock that is held.
+//! - [`blocking`]: the same for programs without async.
+//! - [`FenceGate`]: the check at the resource.
+//! - [`Layer`], [`Listener`]: your own code around a store, and every step as an event.
+//!
+//! Stores come by feature; `memory` is on by default. What each promises is in its docs and in [`Capability`].
+
+
+mod asking;
+pub mod blocking;
+mod client;
+mod event;
+mod flight;
+mod guard;
+mod holder;
+mod keeper;
+mod layer;
+mod lock;
+mod lost;
+mod mailbox;
+mod random;
+mod registry;
+mod shell;
+
+pub use client::{Client, ClientBuilder};
+pub use event::{Event, Listener};
+pub use guard::Guard;
+pub use holder::{Holder, Status};
+pub use layer::Layer;
+pub use lock::{Attempt, Lock};
+pub use lost::LostSignal;
+
+pub use leasehold_core::port::Break;
+pub use leasehold_core::table::{How, Loss};
+pub use leasehold_core::{
+    Capability, Consistency, Error, ErrorKind, Fence, FenceGate, Fencing, Name, Options, Outcome, Owner, Store, Term,
+    WaitMode,
+};
+
+/// What a store of your own implements, and all that it takes.
+pub mod port {
+    pub use leasehold_core::port::*;
+    pub use leasehold_core::{Block, ClientId, Lease, Names, RequestId, StoreOwner, StoreTime};
+}

@@ -22,6 +22,13 @@ pub struct TicketId(pub(crate) u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HoldId(pub(crate) u64);
 
+impl HoldId {
+    /// The number behind it, for people and for matching events.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// What a table is told once.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -1,0 +1,69 @@
+//! The clocks that leasehold reads. The only place that does: everything else gets time as an argument.
+//!
+//! A lease must not seem longer because the machine slept: so the clock counts suspend, which `std::time::Instant` does not.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::time::{Moment, STORE_EPOCH_UNIX_SECONDS, StoreTime};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Linux: the clock that goes on while the machine is suspended. Elsewhere (macOS) the monotonic clock does so.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT: ClockId = ClockId::Monotonic;
+
+/// Now, on the clock that counts suspend and never goes back.
+#[inline]
+pub fn now() -> Moment {
+    let time = clock_gettime(BOOT);
+    Moment::from_nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+/// The wall clock, in time since 2020-01-01 UTC. For people, and for noticing jumps; it decides no lease.
+pub fn wall() -> StoreTime {
+    let epoch = UNIX_EPOCH + Duration::from_secs(STORE_EPOCH_UNIX_SECONDS);
+    let since = SystemTime::now().duration_since(epoch).unwrap_or_default();
+    StoreTime::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A store's clock inside this process: it starts at the wall clock and then follows the clock that never goes back.
+#[derive(Clone, Copy, Debug)]
+pub struct Anchored {
+    moment: Moment,
+    wall: StoreTime,
+}
+
+impl Anchored {
+    /// Anchored now.
+    pub fn new() -> Self {
+        Self { moment: now(), wall: wall() }
+    }
+
+    /// The store's time.
+    #[inline]
+    pub fn now(&self) -> StoreTime {
+        self.wall + now().since(self.moment)
+    }
+}
+
+impl Default for Anchored {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clocks_go_forward_and_agree() {
+        let clock = Anchored::new();
+        let (a, b) = (clock.now(), clock.now());
+        assert!(a <= b);
+        let apart = wall().since(clock.now()).max(clock.now().since(wall()));
+        assert!(apart < Duration::from_secs(5), "{apart:?} apart");
+        assert!(now().as_nanos() > 0);
+    }
+}

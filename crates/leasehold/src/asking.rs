@@ -1,0 +1,270 @@
+//! One task's way to a lock: it asks, waits and is told. Dropping it at any moment leaks nothing.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use leasehold_core::port::{Acquired, Busy};
+use leasehold_core::table::{Answer, Context, Grant, Input, TicketId, Told, Want};
+use leasehold_core::{Error, ErrorKind, Moment, Names};
+use smallvec::SmallVec;
+use tokio::time::Sleep;
+
+use crate::event::Event;
+use crate::flight::Flight;
+use crate::mailbox::Mailbox;
+use crate::shell::{Mine, Shell};
+
+/// What asking came to.
+pub(crate) enum Outcome {
+    Granted(SmallVec<[Grant; 1]>),
+    Busy(Option<Box<Busy>>),
+    Extended,
+}
+
+/// A task that wants something of the table. When it is dropped, the table forgets its wish, a call on its way is finished in the
+/// background, and a lock that it turns out to have got is released.
+pub(crate) struct Asking {
+    shell: Arc<Shell>,
+    id: TicketId,
+    names: Names,
+    flight: Option<Flight>,
+    mailbox: Option<Arc<Mailbox>>,
+    /// What the store said last: for one whose time runs out.
+    last: Last,
+    waiting: bool,
+    done: bool,
+}
+
+enum Last {
+    Nothing,
+    Busy(Box<Busy>),
+    Failed(Error),
+}
+
+impl Asking {
+    /// Puts the wish to the table.
+    pub(crate) fn new(shell: &Arc<Shell>, names: Names, input: impl FnOnce(TicketId) -> Input) -> (Self, Option<Told>) {
+        let mut state = shell.state();
+        let id = state.table.ticket();
+        let mut asking = Self {
+            shell: shell.clone(),
+            id,
+            names,
+            flight: None,
+            mailbox: None,
+            last: Last::Nothing,
+            waiting: false,
+            done: false,
+        };
+        let stepped = shell.step_locked(&mut state, input(id), Mine::Ticket(id));
+        asking.be_reachable(&mut state, stepped.mail.told.as_ref());
+        let told = stepped.send(shell, state).told;
+        (asking, told)
+    }
+
+    pub(crate) fn want(shell: &Arc<Shell>, want: Want) -> (Self, Option<Told>) {
+        Self::new(shell, want.names.clone(), |id| Input::Acquire(id, want))
+    }
+
+    /// Before the mutex is let go, one who has to wait must have a mailbox.
+    fn be_reachable(&mut self, state: &mut crate::shell::State, told: Option<&Told>) {
+        if matches!(told, None | Some(Told::Sleep(_))) && self.mailbox.is_none() {
+            let mailbox = Arc::new(Mailbox::default());
+            if state.closed {
+                mailbox.put(Told::Failed(Error::new(ErrorKind::Closed, "acquire", "the client was closed")));
+            }
+            state.mailboxes.insert(self.id, mailbox.clone());
+            self.mailbox = Some(mailbox);
+        }
+    }
+
+    /// Goes on until the table has an answer, or until `limit`.
+    pub(crate) async fn run(mut self, mut told: Option<Told>, limit: Option<Moment>) -> Result<Outcome, Error> {
+        let mut alarm = pin!(limit.map(|limit| self.alarm(limit)));
+        loop {
+            told = match told {
+                Some(Told::Granted(grants)) => return Ok(self.granted(grants)),
+                Some(Told::Busy(busy)) => return Ok(self.finish(Outcome::Busy(Some(busy)))),
+                Some(Told::Extended) => return Ok(self.finish(Outcome::Extended)),
+                Some(Told::Failed(error)) => return Err(self.failed(error)),
+                Some(Told::Call(sending)) => {
+                    self.flight = Some(self.shell.start(*sending));
+                    match poll_fn(|task| self.poll_flight(task, alarm.as_mut())).await {
+                        Some((context, answer)) => self.answer(context, answer),
+                        None => return self.out_of_time(),
+                    }
+                }
+                Some(Told::Sleep(until)) => {
+                    self.tell_waiting();
+                    let mut sleep = pin!(self.alarm(until));
+                    match poll_fn(|task| self.poll_mail(task, Some(sleep.as_mut()), alarm.as_mut())).await {
+                        Wakes::Told(told) => Some(told),
+                        Wakes::Slept => self.woke(),
+                        Wakes::OutOfTime => return self.out_of_time(),
+                    }
+                }
+                None => {
+                    self.tell_waiting();
+                    match poll_fn(|task| self.poll_mail(task, None, alarm.as_mut())).await {
+                        Wakes::Told(told) => Some(told),
+                        _ => return self.out_of_time(),
+                    }
+                }
+            };
+        }
+    }
+
+    /// A timer on the keeper's runtime, so that the caller needs none.
+    fn alarm(&self, until: Moment) -> Sleep {
+        let _context = self.shell.background.enter();
+        tokio::time::sleep(until.since(leasehold_clock::now()))
+    }
+
+    fn poll_flight(
+        &mut self,
+        task: &mut TaskContext<'_>,
+        alarm: Pin<&mut Option<Sleep>>,
+    ) -> Poll<Option<(Context, Answer)>> {
+        if let Some(flight) = &mut self.flight
+            && let Poll::Ready(landed) = flight.poll(task)
+        {
+            self.flight = None;
+            return Poll::Ready(Some(landed));
+        }
+        poll_alarm(alarm, task).map(|()| None)
+    }
+
+    fn poll_mail(
+        &self,
+        task: &mut TaskContext<'_>,
+        sleep: Option<Pin<&mut Sleep>>,
+        alarm: Pin<&mut Option<Sleep>>,
+    ) -> Poll<Wakes> {
+        if let Some(mailbox) = &self.mailbox
+            && let Poll::Ready(told) = mailbox.poll(task)
+        {
+            return Poll::Ready(Wakes::Told(told));
+        }
+        if poll_alarm(alarm, task).is_ready() {
+            return Poll::Ready(Wakes::OutOfTime);
+        }
+        match sleep {
+            Some(sleep) => sleep.poll(task).map(|_| Wakes::Slept),
+            None => Poll::Pending,
+        }
+    }
+
+    fn answer(&mut self, context: Context, answer: Answer) -> Option<Told> {
+        match &answer {
+            Answer::Acquire(Ok(answered)) => {
+                if let Acquired::Busy(busy) = &answered.result {
+                    self.last = Last::Busy(busy.clone());
+                }
+            }
+            Answer::Acquire(Err(error)) | Answer::Watch(Err(error)) => self.last = Last::Failed(error.clone()),
+            _ => {}
+        }
+        self.step(Input::Answer(context, answer))
+    }
+
+    fn woke(&mut self) -> Option<Told> {
+        let name = self.names.first().clone();
+        self.step(Input::Woke(self.id, name))
+    }
+
+    fn step(&mut self, input: Input) -> Option<Told> {
+        let shell = self.shell.clone();
+        let mut state = shell.state();
+        let stepped = shell.step_locked(&mut state, input, Mine::Ticket(self.id));
+        self.be_reachable(&mut state, stepped.mail.told.as_ref());
+        stepped.send(&shell, state).told
+    }
+
+    fn tell_waiting(&mut self) {
+        if !self.waiting {
+            self.waiting = true;
+            self.shell.tell(|| Event::Waits { name: self.names.first() });
+        }
+    }
+
+    /// The time to wait is over: unless the lock came at this very moment, it is busy.
+    fn out_of_time(mut self) -> Result<Outcome, Error> {
+        let leftover = self.leave();
+        match leftover {
+            Some(grants) => Ok(self.granted(grants)),
+            None => match std::mem::replace(&mut self.last, Last::Nothing) {
+                Last::Failed(error) => Err(self.failed(error)),
+                Last::Busy(busy) => Ok(self.finish(Outcome::Busy(Some(busy)))),
+                Last::Nothing => Ok(self.finish(Outcome::Busy(None))),
+            },
+        }
+    }
+
+    /// Takes the wish back. A grant that was already in the mail is given out instead of being released.
+    fn leave(&mut self) -> Option<SmallVec<[Grant; 1]>> {
+        let name = self.names.first().clone();
+        self.shell.state().mailboxes.remove(&self.id);
+        self.shell.step(Input::Cancel(self.id, name), Mine::Nothing);
+        let mut granted = None;
+        while let Some(told) = self.mailbox.as_ref().and_then(|mailbox| mailbox.take()) {
+            match told {
+                Told::Granted(grants) => granted = Some(grants),
+                told => self.shell.give_up(Some(told), Some(&self.names)),
+            }
+        }
+        if let Some(flight) = self.flight.take() {
+            self.shell.adopt(flight, Mine::Ticket(self.id), Some(self.names.clone()));
+        }
+        self.mailbox = None;
+        self.done = true;
+        granted
+    }
+
+    fn granted(mut self, grants: SmallVec<[Grant; 1]>) -> Outcome {
+        self.end();
+        Outcome::Granted(grants)
+    }
+
+    fn finish(mut self, outcome: Outcome) -> Outcome {
+        self.end();
+        outcome
+    }
+
+    fn failed(mut self, error: Error) -> Error {
+        self.end();
+        error.on_store(self.shell.store.label()).on_lock(self.names.first())
+    }
+
+    fn end(&mut self) {
+        self.done = true;
+        if self.mailbox.is_some() {
+            self.shell.state().mailboxes.remove(&self.id);
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if self.done || self.shell.is_forked() {
+            return;
+        }
+        if let Some(grants) = self.leave() {
+            self.shell.give_up(Some(Told::Granted(grants)), Some(&self.names));
+        }
+    }
+}
+
+enum Wakes {
+    Told(Told),
+    Slept,
+    OutOfTime,
+}
+
+fn poll_alarm(alarm: Pin<&mut Option<Sleep>>, task: &mut TaskContext<'_>) -> Poll<()> {
+    match alarm.as_pin_mut() {
+        Some(alarm) => alarm.poll(task).map(|_| ()),
+        None => Poll::Pending,
+    }
+}

@@ -1,0 +1,277 @@
+//! The blocking twin, for programs without async: the same locks, re-entrant by thread.
+//!
+//! Not to be called from async code: it blocks the thread.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use leasehold_core::port::Break;
+use leasehold_core::{Error, ErrorKind, Owner, WaitMode};
+
+use crate::holder::{Holder, Status};
+use crate::random;
+
+thread_local! {
+    /// Who this thread is, in every client.
+    static ME: Result<Owner, Error> = random::owner();
+}
+
+/// A client whose calls block the thread. Everything else is as in [`crate::Client`].
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::blocking::Client::connect("memory:")?;
+/// let outer = client.lock("invoices").acquire()?;
+/// let inner = client.lock("invoices").acquire()?; // the same thread re-enters
+/// assert_eq!(outer.fence(), inner.fence());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: crate::Client,
+}
+
+impl Client {
+    /// Connects to the store of a URL.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::connect`].
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Ok(Self { inner: block_on(crate::Client::connect(url))? })
+    }
+
+    /// The blocking twin of a client.
+    pub fn of(client: crate::Client) -> Self {
+        Self { inner: client }
+    }
+
+    /// A lock by name, taken for the calling thread.
+    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+        Lock { inner: self.inner.lock(name), by_thread: true }
+    }
+
+    /// Several locks that are taken together, all or none, for the calling thread.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
+        Lock { inner: self.inner.lock_all(names), by_thread: true }
+    }
+
+    /// Who holds a lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::inspect`].
+    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Status, Error> {
+        block_on(self.inner.inspect(name))
+    }
+
+    /// Every lock that is held and whose name begins with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::list`].
+    pub fn list(&self, prefix: &str) -> Result<Vec<Status>, Error> {
+        block_on(self.inner.list(prefix))
+    }
+
+    /// Takes a lock away from its holder: for operators.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::break_lock`].
+    pub fn break_lock(&self, name: impl AsRef<str>, how: Break) -> Result<Status, Error> {
+        block_on(self.inner.break_lock(name, how))
+    }
+
+    /// Gives back everything that is held, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::close`].
+    pub fn close(&self) -> Result<(), Error> {
+        block_on(self.inner.close())
+    }
+}
+
+/// A lock whose acquire blocks the thread. A thread that holds it takes it again without waiting.
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    inner: crate::Lock,
+    by_thread: bool,
+}
+
+/// What an attempt came to.
+#[derive(Debug)]
+#[must_use = "a guard that is not kept is released at once"]
+pub enum Attempt {
+    /// The lock is ours.
+    Granted(Guard),
+    /// Another holds it.
+    Busy(Holder),
+}
+
+macro_rules! option {
+    ($(#[$doc:meta])* $name:ident: $type:ty) => {
+        $(#[$doc])*
+        pub fn $name(self, value: $type) -> Self {
+            Self { inner: self.inner.$name(value), by_thread: self.by_thread }
+        }
+    };
+}
+
+impl Lock {
+    option!(/** As [`crate::Lock::keep`]. */ keep: Duration);
+    option!(/** As [`crate::Lock::lease`]. */ lease: Duration);
+    option!(/** As [`crate::Lock::max_hold`]. */ max_hold: Duration);
+    option!(/** As [`crate::Lock::at_least`]. */ at_least: Duration);
+    option!(/** As [`crate::Lock::wait_mode`]. */ wait_mode: WaitMode);
+    option!(/** As [`crate::Lock::budget`]. */ budget: Duration);
+    option!(/** As [`crate::Lock::label`]. */ label: &str);
+
+    /// Takes the lock for this owner instead of for the thread.
+    pub fn owned_by(self, owner: &Owner) -> Self {
+        Self { inner: self.inner.owned_by(owner), by_thread: false }
+    }
+
+    /// Waits until the lock is ours.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::acquire`].
+    ///
+    /// # Fairness
+    ///
+    /// As [`crate::Lock::acquire`].
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        let lock = self.mine()?;
+        block_on(lock.acquire()).map(Guard::new)
+    }
+
+    /// Asks once, and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::try_acquire`].
+    pub fn try_acquire(&self) -> Result<Attempt, Error> {
+        let lock = self.mine()?;
+        block_on(lock.try_acquire()).map(Attempt::of)
+    }
+
+    /// Waits until the lock is ours, at most this long.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::acquire_within`].
+    pub fn acquire_within(&self, limit: Duration) -> Result<Attempt, Error> {
+        let lock = self.mine()?;
+        block_on(lock.acquire_within(limit)).map(Attempt::of)
+    }
+
+    fn mine(&self) -> Result<crate::Lock, Error> {
+        if !self.by_thread {
+            return Ok(self.inner.clone());
+        }
+        ME.with(|me| me.as_ref().map(|owner| self.inner.clone().owned_by(owner)).map_err(Clone::clone))
+    }
+}
+
+impl Attempt {
+    fn of(attempt: crate::Attempt) -> Self {
+        match attempt {
+            crate::Attempt::Granted(guard) => Self::Granted(Guard::new(guard)),
+            crate::Attempt::Busy(holder) => Self::Busy(holder),
+        }
+    }
+
+    /// The guard, where the lock is ours.
+    pub fn granted(self) -> Option<Guard> {
+        match self {
+            Self::Granted(guard) => Some(guard),
+            Self::Busy(_) => None,
+        }
+    }
+}
+
+/// A guard that stays in its thread, because re-entrance goes by the thread. It has the methods of [`crate::Guard`] that do not wait.
+///
+/// ```compile_fail
+/// fn needs_send<T: Send>() {}
+/// needs_send::<leasehold::blocking::Guard>();
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    inner: crate::Guard,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Guard {
+    fn new(inner: crate::Guard) -> Self {
+        Self { inner, not_send: PhantomData }
+    }
+
+    /// Gives the lock back, and says how that went.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::release`].
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.inner.release())
+    }
+
+    /// Makes a fixed lease last for `term` from now.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::extend`].
+    pub fn extend(&self, term: Duration) -> Result<(), Error> {
+        block_on(self.inner.extend(term))
+    }
+}
+
+impl Deref for Guard {
+    type Target = crate::Guard;
+
+    fn deref(&self) -> &crate::Guard {
+        &self.inner
+    }
+}
+
+/// Unparks a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread. Timers and background work are on the keeper's runtime, so none is needed here.
+fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        let what = "the blocking client was called from async code, which would block the runtime";
+        return Err(Error::new(ErrorKind::BadArgument, "blocking", what).with_hint("use leasehold::Client there"));
+    }
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut task = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut task) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

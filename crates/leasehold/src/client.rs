@@ -1,0 +1,287 @@
+//! A client: one per process and store. It owns the connections, the local table and the keeper.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::port::{About, Break};
+use leasehold_core::table::{Input, Settings, Table};
+use leasehold_core::{Capability, Error, Name, Names, Options, Store, StoreClock};
+
+use crate::event::Listener;
+use crate::holder::Status;
+use crate::keeper::Keeper;
+use crate::layer::Layer;
+use crate::lock::Lock;
+use crate::random;
+use crate::registry::StoreUrl;
+use crate::shell::{Mine, Shell};
+
+/// An acquire is not executed by the store later than this after it was sent.
+const CALL_LIMIT: Duration = Duration::from_secs(2);
+/// How long a waiting acquire goes on trying while the store has not answered it once.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How many locks [`Client::list`] fetches at a time.
+const PAGE: usize = 1_000;
+
+/// A connection to a store, and everything that this process holds there. Cheap to clone.
+///
+/// # Example
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let guard = client.lock("invoices").acquire().await?;
+/// println!("mine, with fence {}", guard.fence());
+/// guard.release().await?;
+/// client.close().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shell: Arc<Shell>,
+    options: Arc<Options>,
+    about: Arc<About>,
+}
+
+/// Settings of a client before it connects.
+pub struct ClientBuilder {
+    source: Source,
+    layers: Vec<Box<dyn Layer>>,
+    listener: Option<Arc<dyn Listener>>,
+    about: About,
+}
+
+enum Source {
+    Url(String),
+    Stores { callers: Arc<dyn Store>, keepers: Arc<dyn Store> },
+}
+
+impl ClientBuilder {
+    fn new(source: Source) -> Self {
+        let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty()).map(Into::into);
+        let about = About { host, pid: Some(std::process::id()), label: None };
+        Self { source, layers: Vec::new(), listener: None, about }
+    }
+
+    /// Puts a layer of your own around the store. Later layers stand further out.
+    #[must_use]
+    pub fn layer(mut self, layer: impl Layer + 'static) -> Self {
+        self.layers.push(Box::new(layer));
+        self
+    }
+
+    /// Hears every event.
+    #[must_use]
+    pub fn listener(mut self, listener: impl Listener) -> Self {
+        self.listener = Some(Arc::new(listener));
+        self
+    }
+
+    /// The name of this machine, for people who look who holds a lock. Default: the variable `HOSTNAME`.
+    #[must_use]
+    pub fn host(mut self, host: impl AsRef<str>) -> Self {
+        self.about.host = Some(host.as_ref().into());
+        self
+    }
+
+    /// Connects, and learns the store's clock.
+    ///
+    /// # Errors
+    ///
+    /// A wrong URL or option; a store that cannot be reached or is unfit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self) -> Result<Client, Error> {
+        let keeper = Keeper::spawn()?;
+        let (callers, keepers, options) = match self.source {
+            Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
+            Source::Url(url) => {
+                let url = StoreUrl::parse(&url)?;
+                (url.connect().await?, url.connect().await?, url.defaults)
+            }
+        };
+        let wrap = |store| self.layers.iter().fold(store, |store, layer| layer.layer(store));
+        let (callers, keepers) = (wrap(callers), wrap(keepers));
+        options.check(&callers.capability()).map_err(|error| error.on_store(callers.label()))?;
+        let sent = leasehold_clock::now();
+        let answered = callers.clock().await.map_err(|error| error.on_store(callers.label()))?;
+        let client = random::client_id()?;
+        let table = Table::new(Settings {
+            client,
+            hints: callers.capability().hints,
+            call_limit: CALL_LIMIT,
+            patience: PATIENCE,
+            clock: StoreClock::new(sent, answered.at),
+            seed: random::seed()?,
+            planted: Default::default(),
+        });
+        let (handle, waker) = (keeper.handle.clone(), keeper.waker.clone());
+        let shell = Arc::new(Shell::new(client, callers, keepers, handle, self.listener, waker, table));
+        keeper.keep(&shell);
+        Ok(Client { shell, options: Arc::new(options), about: Arc::new(self.about) })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("layers", &self.layers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects to the store of a URL. `memory:` is this process; other schemes come with their features.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder(url).connect().await
+    }
+
+    /// Settings before connecting: layers, a listener.
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder::new(Source::Url(url.to_owned()))
+    }
+
+    /// Over a store of your own, with one handle for callers and one, over connections of its own, for the keeper.
+    pub fn over(callers: Arc<dyn Store>, keepers: Arc<dyn Store>) -> ClientBuilder {
+        ClientBuilder::new(Source::Stores { callers, keepers })
+    }
+
+    /// A lock by name. Nothing is asked of the store before it is acquired.
+    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+        self.lock_of(Name::new(name).map(Names::One))
+    }
+
+    /// Several locks that are taken together, all or none, in one step of the store.
+    ///
+    /// While it waits for one of them it holds no other, and no place in line for another. An owner that already holds one of them
+    /// gets an error and does not wait.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
+        let names: Result<Vec<Name>, Error> = names.into_iter().map(Name::new).collect();
+        self.lock_of(names.and_then(Names::new))
+    }
+
+    fn lock_of(&self, names: Result<Names, Error>) -> Lock {
+        Lock::new(self.shell.clone(), names, self.options.clone(), self.about.clone())
+    }
+
+    /// Who holds a lock.
+    ///
+    /// # Errors
+    ///
+    /// A bad name; a store that did not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only looks.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Status, Error> {
+        self.shell.check_process("inspect")?;
+        let name = self.named(name)?;
+        let answered = self.shell.store.inspect(name.clone()).await.map_err(|error| self.labelled(error, &name))?;
+        Ok(Status::of(answered.result))
+    }
+
+    /// Every lock that is held and whose name begins with `prefix`, in order of names.
+    ///
+    /// # Errors
+    ///
+    /// A store that did not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only looks.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Status>, Error> {
+        self.shell.check_process("list")?;
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.shell.store.list(prefix.to_owned(), after.take(), PAGE).await;
+            let page = page.map_err(|error| error.on_store(self.shell.store.label()))?.result;
+            let full = page.len() == PAGE;
+            after = page.last().map(|last| last.name.clone());
+            all.extend(page.into_iter().map(Status::of));
+            if !full {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Takes a lock away from its holder, whoever that is: for operators. Answers who it was.
+    ///
+    /// [`Break::AtLeaseEnd`] ends the holder's right: its next renewal answers *lost*, and others may come when its lease has run out.
+    /// [`Break::Now`] deletes it at once; two may act for a moment, and fences decide. The fence count is untouched.
+    ///
+    /// # Errors
+    ///
+    /// A bad name; a store that did not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves open whether it was broken.
+    pub async fn break_lock(&self, name: impl AsRef<str>, how: Break) -> Result<Status, Error> {
+        self.shell.check_process("break")?;
+        let name = self.named(name)?;
+        let answered =
+            self.shell.store.break_lock(name.clone(), how).await.map_err(|error| self.labelled(error, &name))?;
+        Ok(Status::of(answered.result))
+    }
+
+    /// What the store can do and promise.
+    pub fn capability(&self) -> Capability {
+        self.shell.store.capability()
+    }
+
+    /// The store's name for people, without credentials.
+    pub fn store_label(&self) -> &str {
+        self.shell.store.label()
+    }
+
+    /// Gives back everything that this client holds, and waits for it. Waiting acquires end with an error; guards that are left are
+    /// lost. Every later acquire is refused.
+    ///
+    /// # Errors
+    ///
+    /// None but a forked process: what cannot be given back because the store does not answer is waited for until its lease is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the closing.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.shell.check_process("close")?;
+        let quiet = self.shell.quiet.notified();
+        let mut quiet = std::pin::pin!(quiet);
+        quiet.as_mut().enable();
+        {
+            let mut state = self.shell.state();
+            state.closed = true;
+            self.shell.step_locked(&mut state, Input::Close, Mine::Nothing).send(&self.shell, state);
+        }
+        if !self.shell.state().table.is_empty() {
+            quiet.await;
+        }
+        self.shell.store.close(self.shell.client).await;
+        Ok(())
+    }
+
+    fn named(&self, name: impl AsRef<str>) -> Result<Name, Error> {
+        Name::new(name).map_err(|error| error.on_store(self.shell.store.label()))
+    }
+
+    fn labelled(&self, error: Error, name: &Name) -> Error {
+        error.on_store(self.shell.store.label()).on_lock(name)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("store", self.shell.store.label()).finish_non_exhaustive()
+    }
+}

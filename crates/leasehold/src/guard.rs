@@ -1,0 +1,306 @@
+//! A guard: the value that stands for a lease in a program.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold_core::table::{Grant, HoldId, Input, Told};
+use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner};
+use smallvec::SmallVec;
+
+use crate::asking::Asking;
+use crate::event::Event;
+use crate::lost::{LostCell, LostSignal};
+use crate::shell::{Mail, Mine, Shell};
+
+/// Stands for a lock that is held, or for several that were taken together.
+///
+/// Dropping it gives the lock back in the background; [`Guard::release`] does so and gives the result. A kept lock is renewed as
+/// long as its guard lives.
+///
+/// # Guarantees
+///
+/// While [`Guard::is_valid`] says so, no guard of another owner is valid anywhere, as far as the store keeps what it promises (see
+/// its page, and `docs/safety.md`). A process that is paused between that check and its work is beyond any lock: hand
+/// [`Guard::fence`] to the resource and let it refuse older ones.
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    shell: Arc<Shell>,
+    owner: Owner,
+    pieces: SmallVec<[Piece; 1]>,
+}
+
+struct Piece {
+    name: Name,
+    hold: HoldId,
+    fence: Fence,
+}
+
+impl Guard {
+    pub(crate) fn new(shell: Arc<Shell>, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
+        let piece = |(name, grant): (&Name, &Grant)| Piece { name: name.clone(), hold: grant.hold, fence: grant.fence };
+        let pieces = names.as_slice().iter().zip(grants).map(piece).collect();
+        Self { shell, owner, pieces }
+    }
+
+    /// The fence of this grant: larger than that of every earlier grant of the name. Of several names, the first one's.
+    pub fn fence(&self) -> Fence {
+        self.pieces[0].fence
+    }
+
+    /// Every name with its fence, in order.
+    pub fn fences(&self) -> impl Iterator<Item = (&Name, Fence)> {
+        self.pieces.iter().map(|piece| (&piece.name, piece.fence))
+    }
+
+    /// The name; of several, the first.
+    pub fn name(&self) -> &Name {
+        &self.pieces[0].name
+    }
+
+    /// Who holds it. Given to [`Lock::owned_by`](crate::Lock::owned_by), it re-enters.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// How many guards this client has on this lock, this one included; zero when it is lost.
+    pub fn holds(&self) -> u32 {
+        let piece = &self.pieces[0];
+        self.shell.state().table.holds(&piece.name, piece.hold)
+    }
+
+    /// Whether the holder may act, by the clock, now.
+    pub fn is_valid(&self) -> bool {
+        self.time_left().is_some()
+    }
+
+    /// How long the holder may act if nothing is renewed; none when it may not. Of several names, the shortest.
+    pub fn time_left(&self) -> Option<Duration> {
+        if self.shell.is_forked() {
+            return None;
+        }
+        let state = self.shell.state();
+        let now = leasehold_clock::now();
+        let mut shortest = Duration::MAX;
+        for piece in &self.pieces {
+            shortest = shortest.min(state.table.time_left(now, &piece.name, piece.hold)?);
+        }
+        Some(shortest)
+    }
+
+    /// Resolves when the lock is lost: when its time ended without a renewal, or the store no longer has it.
+    ///
+    /// # Guarantees
+    ///
+    /// As [`LostSignal::wait`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn lost(&self) -> leasehold_core::table::Loss {
+        match self.lost_signal().wait().await {
+            Some(loss) => loss,
+            // Only a release ends the signal otherwise, and a release takes the guard.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The lost signal as a value of its own, for other tasks.
+    pub fn lost_signal(&self) -> LostSignal {
+        let mut state = self.shell.state();
+        let cell = |piece: &Piece| {
+            if state.table.is_held(&piece.name, piece.hold) {
+                return state.lost.entry(piece.hold).or_default().clone();
+            }
+            let gone = LostCell::default();
+            gone.lose(leasehold_core::table::Loss::TimeEnded);
+            Arc::new(gone)
+        };
+        LostSignal { cells: self.pieces.iter().map(cell).collect() }
+    }
+
+    /// Runs a future under the lock, and drops it when the lock is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] when the lock was lost before the future was done, also when that is noticed only as it ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the future that it runs; the guard stays as it is.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock("reports").acquire().await?;
+    /// let sum = guard.protect(async { 1 + 1 }).await?;
+    /// # assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        let signal = self.lost_signal();
+        let mut lost = pin!(signal.wait());
+        let mut work = pin!(work);
+        let done = poll_fn(|task| {
+            if lost.as_mut().poll(task).is_ready() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(task).map(Some)
+        });
+        match done.await {
+            Some(output) if self.is_valid() => Ok(output),
+            _ => Err(self.lost_error("protect")),
+        }
+    }
+
+    /// Makes the lease last for `term` from now, if it would not anyway. For fixed leases; a kept lock renews itself.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] when it is gone; it is never made again. [`ErrorKind::BadArgument`] for a term out of the store's bounds.
+    /// A store that did not answer: the lease then ends when it would have, or later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves open whether the lease was lengthened; the guard goes by the shorter time.
+    pub async fn extend(&self, term: Duration) -> Result<(), Error> {
+        self.shell.check_process("extend")?;
+        let capability = self.shell.store.capability();
+        if !(capability.lease_min..=capability.lease_max).contains(&term) {
+            let (min, max) = (capability.lease_min, capability.lease_max);
+            let what = format!("a lease of {term:?} is out of bounds; it must be from {min:?} to {max:?}");
+            return Err(Error::new(ErrorKind::BadArgument, "extend", what).on_store(self.shell.store.label()));
+        }
+        for piece in &self.pieces {
+            let (name, hold) = (piece.name.clone(), piece.hold);
+            let names = Names::One(name.clone());
+            let (asking, told) = Asking::new(&self.shell, names, |id| Input::Extend(id, hold, name, term));
+            asking.run(told, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the lock back, and says how that went. Of several names all are given back, also when one fails.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] when it was lost before: others may have held it meanwhile. When the store did not answer, its error;
+    /// the release is then tried again in the background until it is answered or the lease is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the release.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.shell.check_process("release")?;
+        let shell = self.shell.clone();
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let mut result = Ok(());
+        while let Some(piece) = pieces.pop() {
+            // Were this future dropped, the rest would be released by the guard.
+            self.pieces = std::mem::take(&mut pieces);
+            let one = Releasing::start(&shell, piece).run().await;
+            pieces = std::mem::take(&mut self.pieces);
+            result = result.and(one);
+        }
+        result
+    }
+
+    fn lost_error(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::Lost, operation, "the lock was lost")
+            .with_hint("another may hold it by now; check the fence at the resource")
+            .on_store(self.shell.store.label())
+            .on_lock(self.name())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.pieces.is_empty() || self.shell.is_forked() {
+            return;
+        }
+        for piece in &self.pieces {
+            forget_signal(&self.shell, piece.hold);
+            self.shell.drop_hold(piece.hold, &piece.name);
+            self.shell.tell(|| Event::Released { name: &piece.name, ok: true });
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fences: Vec<_> = self.fences().collect();
+        f.debug_struct("Guard").field("fences", &fences).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+/// Whoever watches a guard that is given back is told that nothing was lost.
+fn forget_signal(shell: &Arc<Shell>, hold: HoldId) {
+    let cell = {
+        let mut state = shell.state();
+        if state.lost.is_empty() { None } else { state.lost.remove(&hold) }
+    };
+    if let Some(cell) = cell {
+        cell.release();
+    }
+}
+
+/// One hold on its way back. Dropped, it goes on in the background.
+struct Releasing {
+    shell: Arc<Shell>,
+    piece: Piece,
+    flight: Option<crate::flight::Flight>,
+    given: Option<Result<leasehold_core::port::Released, Error>>,
+}
+
+impl Releasing {
+    fn start(shell: &Arc<Shell>, piece: Piece) -> Self {
+        forget_signal(shell, piece.hold);
+        let mail = shell.step(Input::Release(piece.hold, piece.name.clone()), Mine::Hold(piece.hold));
+        let mut releasing = Self { shell: shell.clone(), piece, flight: None, given: None };
+        releasing.take_in(mail);
+        releasing
+    }
+
+    fn take_in(&mut self, mail: Mail) {
+        if mail.given.is_some() {
+            self.given = mail.given;
+        }
+        if let Some(Told::Call(sending)) = mail.told {
+            self.flight = Some(self.shell.start(*sending));
+        }
+    }
+
+    async fn run(mut self) -> Result<(), Error> {
+        while self.flight.is_some() {
+            let landed = poll_fn(|task| match &mut self.flight {
+                Some(flight) => flight.poll(task),
+                None => Poll::Pending,
+            });
+            let (context, answer) = landed.await;
+            self.flight = None;
+            let mail = self.shell.step(Input::Answer(context, answer), Mine::Hold(self.piece.hold));
+            self.take_in(mail);
+        }
+        let result = match self.given.take() {
+            Some(Ok(_)) | None => Ok(()),
+            Some(Err(error)) => Err(error.on_store(self.shell.store.label()).on_lock(&self.piece.name)),
+        };
+        self.shell.tell(|| Event::Released { name: &self.piece.name, ok: result.is_ok() });
+        result
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        if let Some(flight) = self.flight.take()
+            && !self.shell.is_forked()
+        {
+            self.shell.adopt(flight, Mine::Hold(self.piece.hold), None);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Who holds a lock, for people and for programs that want to know.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::port::{self, Busy};
+use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
+use leasehold_core::{Fence, Name, StoreTime};
+
+/// Who holds a lock, as far as is known. What is not known is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The lock.
+    pub name: Name,
+    /// The owner as the store keeps it.
+    pub owner: Option<String>,
+    /// The fence of the grant.
+    pub fence: Option<Fence>,
+    /// How many holds the owner has.
+    pub holds: Option<u32>,
+    /// Time left if nobody renews it; none also where it has no expiry.
+    pub left: Option<Duration>,
+    /// The lease that was asked for.
+    pub lease: Option<Duration>,
+    /// Since when.
+    pub since: Option<SystemTime>,
+    /// On which machine.
+    pub host: Option<Arc<str>>,
+    /// In which process.
+    pub pid: Option<u32>,
+    /// The holder's own word.
+    pub label: Option<Arc<str>>,
+}
+
+impl Holder {
+    pub(crate) fn unknown(name: Name) -> Self {
+        Self {
+            name,
+            owner: None,
+            fence: None,
+            holds: None,
+            left: None,
+            lease: None,
+            since: None,
+            host: None,
+            pid: None,
+            label: None,
+        }
+    }
+
+    pub(crate) fn known(name: Name, holder: &port::Holder) -> Self {
+        Self {
+            owner: Some(holder.owner.to_string()),
+            fence: holder.fence,
+            holds: Some(holder.holds),
+            left: holder.left,
+            lease: holder.lease,
+            since: holder.since.map(system_time),
+            host: holder.about.host.clone(),
+            pid: holder.about.pid,
+            label: holder.about.label.clone(),
+            ..Self::unknown(name)
+        }
+    }
+
+    pub(crate) fn of(busy: Busy) -> Self {
+        match busy.holder {
+            Some(holder) => Self::known(busy.name, &holder),
+            None => Self { left: busy.free_in, ..Self::unknown(busy.name) },
+        }
+    }
+}
+
+fn system_time(time: StoreTime) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(STORE_EPOCH_UNIX_SECONDS) + Duration::from_nanos(time.as_nanos())
+}
+
+/// What a store knows of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The lock.
+    pub name: Name,
+    /// Its holders; none when it is free.
+    pub holders: Vec<Holder>,
+    /// How many clients wait for it, where the store knows.
+    pub waiters: Option<u32>,
+}
+
+impl Status {
+    /// Whether anybody holds it.
+    pub fn is_held(&self) -> bool {
+        !self.holders.is_empty()
+    }
+
+    pub(crate) fn of(inspected: port::Inspected) -> Self {
+        let name = inspected.name;
+        let holders = inspected.holders.iter().map(|holder| Holder::known(name.clone(), holder)).collect();
+        Self { name, holders, waiters: inspected.waiters }
+    }
+}

@@ -1,0 +1,164 @@
+//! The keeper: a thread and a runtime of its own that renew leases and notice in time when they are lost.
+//!
+//! A blocked or busy runtime of the user's cannot starve it. It looks at the clock at least every 100 ms while anything is held,
+//! because timers do not count the time a machine was suspended.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use leasehold_core::table::Input;
+use leasehold_core::{Error, ErrorKind, Moment};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use crate::shell::{Mine, Shell};
+
+/// The longest sleep while anything is held, or was a moment ago.
+const LOOK: Duration = Duration::from_millis(100);
+/// Two looks are at least this far apart, so that renewals gather into batches; far below the margin that a deadline leaves.
+const BREATH: Duration = Duration::from_millis(2);
+/// After this many looks at nothing the keeper sleeps until it is woken.
+const IDLE_LOOKS: u32 = 20;
+/// The wall clock may be set or slewed by this much between two looks without being taken for a jump.
+const JUMP: Duration = Duration::from_millis(500);
+
+/// Wakes the keeper when something is due earlier than it would look.
+#[derive(Debug, Default)]
+pub(crate) struct Waker {
+    /// When it looks next, on the clock of [`Moment`].
+    looks_at: AtomicU64,
+    wake: Notify,
+    ended: AtomicBool,
+}
+
+impl Waker {
+    /// Something is due then. Costs one load where the keeper looks early enough anyway.
+    #[inline]
+    pub(crate) fn due_at(&self, when: Option<Moment>) {
+        if let Some(when) = when
+            && when.as_nanos() < self.looks_at.load(Ordering::Acquire)
+        {
+            self.looks_at.store(when.as_nanos(), Ordering::Release);
+            self.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    fn looks_at(&self, when: Moment) {
+        self.looks_at.store(when.as_nanos(), Ordering::Release);
+    }
+}
+
+/// A keeper's thread that has not been given its client yet.
+pub(crate) struct Keeper {
+    pub(crate) handle: Handle,
+    pub(crate) waker: Arc<Waker>,
+    start: oneshot::Sender<Weak<Shell>>,
+}
+
+impl Keeper {
+    /// Starts the thread and its runtime.
+    pub(crate) fn spawn() -> Result<Self, Error> {
+        let failed = |what: &str, error: std::io::Error| {
+            Error::new(ErrorKind::Internal, "connect", format!("{what}: {error}")).with_source(error)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| failed("the keeper's runtime could not be made", error))?;
+        let handle = runtime.handle().clone();
+        let waker = Arc::new(Waker::default());
+        let (start, started) = oneshot::channel();
+        let waker_there = waker.clone();
+        std::thread::Builder::new()
+            .name("leasehold-keeper".into())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    if let Ok(shell) = started.await {
+                        keep(&shell, &waker_there).await;
+                    }
+                });
+                runtime.shutdown_background();
+            })
+            .map_err(|error| failed("the keeper's thread could not be started", error))?;
+        Ok(Self { handle, waker, start })
+    }
+
+    /// Gives it its client.
+    pub(crate) fn keep(self, shell: &Arc<Shell>) {
+        // The thread waits for just this; it is gone only if the process is going.
+        let _ = self.start.send(Arc::downgrade(shell));
+    }
+}
+
+/// Looks, does what is due, and sleeps, until the client is gone.
+async fn keep(shell: &Weak<Shell>, waker: &Waker) {
+    let mut idle = 0;
+    let mut wall = WallWatch::new();
+    loop {
+        let next = match shell.upgrade() {
+            Some(shell) => look(&shell, &mut wall),
+            None => return,
+        };
+        if waker.ended.load(Ordering::Acquire) {
+            return;
+        }
+        idle = if next.is_some() { 0 } else { idle + 1 };
+        let now = leasehold_clock::now();
+        let until = match next {
+            None if idle > IDLE_LOOKS => Moment::NEVER,
+            next => next.unwrap_or(Moment::NEVER).clamp(now + BREATH, now + LOOK),
+        };
+        waker.looks_at(until);
+        // A timer set between the look and the line above saw the old time: look again at what is due.
+        let missed = shell.upgrade().and_then(|shell| shell.next_timer()).is_some_and(|due| due < until);
+        if missed && until == Moment::NEVER {
+            continue;
+        }
+        if until == Moment::NEVER {
+            waker.wake.notified().await;
+        } else {
+            let woken = tokio::time::timeout(until.since(now), waker.wake.notified()).await;
+            if woken.is_ok() {
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+}
+
+/// Does what is due, and says when the next thing is.
+fn look(shell: &Arc<Shell>, wall: &mut WallWatch) -> Option<Moment> {
+    let now = leasehold_clock::now();
+    if let Some(ahead) = wall.jumped(now) {
+        shell.step(Input::Jumped(ahead), Mine::Nothing);
+    }
+    let next = shell.next_timer();
+    if next.is_some_and(|next| next <= now) {
+        shell.step(Input::Tick, Mine::Nothing);
+        return shell.next_timer();
+    }
+    next
+}
+
+/// Notices when the wall clock ran ahead of the clock that leases are counted by: that one may have stood still.
+struct WallWatch {
+    moment: Moment,
+    wall: leasehold_core::StoreTime,
+}
+
+impl WallWatch {
+    fn new() -> Self {
+        Self { moment: leasehold_clock::now(), wall: leasehold_clock::wall() }
+    }
+
+    fn jumped(&mut self, now: Moment) -> Option<Duration> {
+        let before = std::mem::replace(self, Self { moment: now, wall: leasehold_clock::wall() });
+        let ahead = self.wall.since(before.wall).saturating_sub(now.since(before.moment));
+        (ahead > JUMP).then_some(ahead)
+    }
+}

@@ -1,0 +1,20 @@
+//! Layers: users' own code around a store, for logging, flow control or chaos.
+
+use std::sync::Arc;
+
+use leasehold_core::Store;
+
+/// Wraps a store in another.
+///
+/// Given to [`ClientBuilder::layer`](crate::ClientBuilder::layer), it is applied to the callers' connection and to the keeper's.
+/// The wrapper implements [`Store`] and forwards every method; `examples/layer.rs` shows one.
+pub trait Layer: Send + Sync {
+    /// Wraps it.
+    fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store>;
+}
+
+impl<F: Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync> Layer for F {
+    fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store> {
+        self(inner)
+    }
+}

@@ -1,0 +1,292 @@
+//! A lock: a name with options. Cheap to make and to clone; nothing is asked of the store before it is acquired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::port::About;
+use leasehold_core::table::Want;
+use leasehold_core::{Error, ErrorKind, Names, Options, Owner, Term, WaitMode};
+use tracing::Instrument;
+
+use crate::asking::{Asking, Outcome};
+use crate::event::Event;
+use crate::guard::Guard;
+use crate::holder::Holder;
+use crate::random;
+use crate::shell::Shell;
+
+/// The longest time to wait.
+const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// What an attempt came to: being busy is a result, not an error.
+#[derive(Debug)]
+#[must_use = "a guard that is not kept is released at once"]
+pub enum Attempt {
+    /// The lock is ours.
+    Granted(Guard),
+    /// Another holds it.
+    Busy(Holder),
+}
+
+impl Attempt {
+    /// The guard, where the lock is ours.
+    pub fn granted(self) -> Option<Guard> {
+        match self {
+            Self::Granted(guard) => Some(guard),
+            Self::Busy(_) => None,
+        }
+    }
+
+    /// Whether another holds it.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy(_))
+    }
+}
+
+/// A lock by name, or several that are taken together, with options.
+///
+/// Made by [`Client::lock`](crate::Client::lock) and [`Client::lock_all`](crate::Client::lock_all). A wrong name or option is
+/// reported by the first acquire, before anything is sent.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let guard = client.lock("reports").keep(Duration::from_secs(10)).label("nightly").acquire().await?;
+/// assert!(guard.is_valid());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    shell: Shared,
+    names: Names,
+    owner: Option<Owner>,
+    options: Arc<Options>,
+    about: Arc<About>,
+    fault: Option<Error>,
+}
+
+/// The shared part, without a word in `Debug`.
+#[derive(Clone)]
+struct Shared(Arc<Shell>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.store.label())
+    }
+}
+
+enum Patience {
+    Once,
+    Until(leasehold_core::Moment),
+    Forever,
+}
+
+impl Lock {
+    pub(crate) fn new(
+        shell: Arc<Shell>,
+        names: Result<Names, Error>,
+        options: Arc<Options>,
+        about: Arc<About>,
+    ) -> Self {
+        let (names, fault) = match names {
+            Ok(names) => (names, None),
+            Err(error) => (Names::One(placeholder()), Some(error)),
+        };
+        Self { shell: Shared(shell), names, owner: None, options, about, fault }
+    }
+
+    /// Keeps the lock, with this lease: renewed as long as the guard lives. The default, with 30 s.
+    ///
+    /// From 200 ms (`memory:` 10 ms) to 24 h. A shorter lease frees the lock of a dead holder sooner and costs more renewals.
+    pub fn keep(self, lease: Duration) -> Self {
+        self.with(|options| options.term = Term::Kept(lease))
+    }
+
+    /// Takes the lock for this long and never renews it.
+    ///
+    /// From 200 ms (`memory:` 10 ms) to 24 h.
+    pub fn lease(self, lease: Duration) -> Self {
+        self.with(|options| options.term = Term::Fixed(lease))
+    }
+
+    /// A kept lock is lost after this long, so that a wedged holder does not have it for ever. Default: no limit.
+    pub fn max_hold(self, limit: Duration) -> Self {
+        self.with(|options| options.max_hold = Some(limit))
+    }
+
+    /// Keeps others out for at least this long from the grant, also when it is released sooner. Default: zero.
+    pub fn at_least(self, span: Duration) -> Self {
+        self.with(|options| options.at_least = span)
+    }
+
+    /// How to wait: notified (default) or spinning.
+    pub fn wait_mode(self, mode: WaitMode) -> Self {
+        self.with(|options| options.wait_mode = mode)
+    }
+
+    /// For how long this lock may be passed from task to task in memory before other processes get their turn.
+    ///
+    /// Up to 10 s; zero turns it off. Default: 50 ms.
+    pub fn budget(self, budget: Duration) -> Self {
+        self.with(|options| options.budget = budget)
+    }
+
+    /// A word for people who look who holds it: up to 256 bytes.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        let label: Arc<str> = label.as_ref().into();
+        self.about = Arc::new(About { label: Some(label.clone()), ..(*self.about).clone() });
+        self.with(|options| options.label = Some(label))
+    }
+
+    /// Takes the lock for this owner: it re-enters a lock that it holds already.
+    ///
+    /// An explicit owner may be the same in several processes, where the store counts its holds. A generated one, taken from
+    /// [`Guard::owner`], re-enters in this client only.
+    pub fn owned_by(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(Arc::make_mut(&mut self.options));
+        self
+    }
+
+    /// Waits until the lock is ours.
+    ///
+    /// # Guarantees
+    ///
+    /// The guard is the only valid one of another owner's anywhere, until it is released or lost. Its fence is larger than that of
+    /// every earlier grant of the name.
+    ///
+    /// # Errors
+    ///
+    /// A bad name or option, before anything is sent. The store unfit for it. The store unreachable for 10 s before it has
+    /// answered once; later outages are ridden out. The client closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the place in line and nothing else: a lock that turns out granted is released.
+    ///
+    /// # Fairness
+    ///
+    /// Tasks of one client are served in the order they came. Between clients, one that had its turn lets others go first where the
+    /// store knows that they wait.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        match self.attempt(Patience::Forever).await? {
+            Attempt::Granted(guard) => Ok(guard),
+            Attempt::Busy(_) => Err(Error::new(ErrorKind::Internal, "acquire", "refused without a limit on waiting")),
+        }
+    }
+
+    /// Asks once, and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]; an unreachable store at once, with its outcome: unknown means that it may be granted for a moment, and
+    /// is then released in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// # Fairness
+    ///
+    /// It does not wait for its turn: it may get a lock that others wait for.
+    pub async fn try_acquire(&self) -> Result<Attempt, Error> {
+        self.attempt(Patience::Once).await
+    }
+
+    /// Waits until the lock is ours, at most this long.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]. When the time is over and the store did not answer, its last error.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// # Fairness
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Attempt, Error> {
+        if limit > WAIT_MAX {
+            let what = format!("waiting for {limit:?} is more than a year; leave the limit out to wait for ever");
+            return Err(Error::new(ErrorKind::BadArgument, "acquire", what));
+        }
+        self.attempt(Patience::Until(leasehold_clock::now() + limit)).await
+    }
+
+    async fn attempt(&self, patience: Patience) -> Result<Attempt, Error> {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let span = tracing::debug_span!("acquire", lock = %self.names.first(), store = %self.shell.0.store.label());
+            return Box::pin(self.attempt_quietly(patience)).instrument(span).await;
+        }
+        self.attempt_quietly(patience).await
+    }
+
+    async fn attempt_quietly(&self, patience: Patience) -> Result<Attempt, Error> {
+        let shell = &self.shell.0;
+        self.check()?;
+        let owner = match &self.owner {
+            Some(owner) => owner.clone(),
+            None => random::owner()?,
+        };
+        let want = Want {
+            names: self.names.clone(),
+            owner: owner.clone(),
+            options: self.options.clone(),
+            about: self.about.clone(),
+            once: matches!(patience, Patience::Once),
+        };
+        let limit = match patience {
+            Patience::Until(limit) => Some(limit),
+            _ => None,
+        };
+        let began = shell.listener.is_some().then(leasehold_clock::now);
+        let (asking, told) = Asking::want(shell, want);
+        match asking.run(told, limit).await? {
+            Outcome::Granted(grants) => {
+                for (grant, name) in grants.iter().zip(self.names.as_slice()) {
+                    tracing::debug!(lock = %name, fence = grant.fence.get(), how = ?grant.how, "granted");
+                    shell.tell(|| Event::Granted {
+                        name,
+                        fence: grant.fence,
+                        how: grant.how,
+                        waited: began.map(|began| leasehold_clock::now().since(began)).unwrap_or_default(),
+                        hold: grant.hold.number(),
+                    });
+                }
+                Ok(Attempt::Granted(Guard::new(shell.clone(), &self.names, owner, &grants)))
+            }
+            Outcome::Busy(Some(busy)) => Ok(Attempt::Busy(Holder::of(*busy))),
+            Outcome::Busy(None) | Outcome::Extended => Ok(Attempt::Busy(Holder::unknown(self.names.first().clone()))),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let shell = &self.shell.0;
+        shell.check_process("acquire")?;
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone().on_store(shell.store.label()));
+        }
+        let capability = shell.store.capability();
+        self.options.check(&capability).map_err(|error| error.on_store(shell.store.label()))?;
+        if matches!(self.names, Names::Many(_)) && !capability.several_names {
+            let what = "this store cannot take several names in one step";
+            return Err(Error::new(ErrorKind::Unfit, "acquire", what).on_store(shell.store.label()));
+        }
+        Ok(())
+    }
+}
+
+/// Stands where a wrong name was; never sent anywhere, for the fault is reported first.
+fn placeholder() -> leasehold_core::Name {
+    leasehold_core::Name::new("-").expect("a hyphen is a good name")
+}

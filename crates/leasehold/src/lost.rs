@@ -1,0 +1,86 @@
+//! The lost signal: tells a guard's holder that it may no longer act.
+
+use std::sync::{Arc, OnceLock};
+
+use leasehold_core::table::Loss;
+use tokio::sync::Notify;
+
+/// How a guard ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Lost(Loss),
+    Released,
+}
+
+/// Shared by the shell, which ends it, and by whoever watches a guard.
+#[derive(Default, Debug)]
+pub(crate) struct LostCell {
+    end: OnceLock<End>,
+    ended: Notify,
+}
+
+impl LostCell {
+    pub(crate) fn lose(&self, loss: Loss) {
+        self.end(End::Lost(loss));
+    }
+
+    pub(crate) fn release(&self) {
+        self.end(End::Released);
+    }
+
+    fn end(&self, end: End) {
+        let _ = self.end.set(end);
+        self.ended.notify_waiters();
+    }
+}
+
+/// Tells when a guard's lock is lost. Cheap to clone, and independent of the guard.
+#[derive(Clone, Debug)]
+pub struct LostSignal {
+    pub(crate) cells: Arc<[Arc<LostCell>]>,
+}
+
+impl LostSignal {
+    /// Waits until the lock is lost, and says why; or until the guard is released, and says nothing.
+    ///
+    /// # Guarantees
+    ///
+    /// Where the store promises `lost_before`, this resolves before another owner can hold the lock: from a timer on a thread of
+    /// its own, also while a renewal hangs or the caller's runtime was blocked. What the *caller* does with it, and when it gets
+    /// to run, is the caller's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing; call it again.
+    pub async fn wait(&self) -> Option<Loss> {
+        let mut waits: Vec<_> = self.cells.iter().map(|cell| Box::pin(Self::wait_for(cell))).collect();
+        let mut open = waits.len();
+        std::future::poll_fn(|task| {
+            for wait in &mut waits {
+                match wait.as_mut().poll(task) {
+                    std::task::Poll::Ready(Some(End::Lost(loss))) => return std::task::Poll::Ready(Some(loss)),
+                    std::task::Poll::Ready(Some(End::Released)) => open -= 1,
+                    _ => {}
+                }
+            }
+            if open == 0 { std::task::Poll::Ready(None) } else { std::task::Poll::Pending }
+        })
+        .await
+    }
+
+    async fn wait_for(cell: &LostCell) -> Option<End> {
+        loop {
+            let ended = cell.ended.notified();
+            if let Some(end) = cell.end.get() {
+                return Some(*end);
+            }
+            ended.await;
+        }
+    }
+
+    /// Whether the lock is known to be lost. For asking whether one may act, [`Guard::is_valid`](crate::Guard::is_valid) is the
+    /// better question: it reads the clock.
+    pub fn is_lost(&self) -> bool {
+        self.cells.iter().any(|cell| matches!(cell.end.get(), Some(End::Lost(_))))
+    }
+}

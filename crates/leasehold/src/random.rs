@@ -1,0 +1,34 @@
+//! Randomness: ids from the operating system, owners from a generator that is seeded by it.
+
+use std::cell::RefCell;
+
+use leasehold_core::waiting::Rng;
+use leasehold_core::{ClientId, Error, ErrorKind, Owner};
+
+thread_local! {
+    /// Two generators, so that an owner has 128 bits that were random once.
+    static OWNERS: RefCell<Option<[Rng; 2]>> = const { RefCell::new(None) };
+}
+
+/// A number from the operating system.
+pub(crate) fn seed() -> Result<u64, Error> {
+    getrandom::u64().map_err(|error| {
+        let what = format!("the operating system gave no random numbers: {error}");
+        Error::new(ErrorKind::Internal, "connect", what)
+    })
+}
+
+pub(crate) fn client_id() -> Result<ClientId, Error> {
+    Ok(ClientId([seed()?, seed()?]))
+}
+
+/// An owner for one acquire. It re-enters nowhere by accident.
+pub(crate) fn owner() -> Result<Owner, Error> {
+    OWNERS.with_borrow_mut(|owners| {
+        let [a, b] = match owners {
+            Some(owners) => owners,
+            empty => empty.insert([Rng::new(seed()?), Rng::new(seed()?)]),
+        };
+        Ok(Owner::generated([a.draw(), b.draw()]))
+    })
+}

@@ -1,0 +1,281 @@
+//! The thin shell around the table: it sends what it is told to send, brings the answers back, and wakes tasks.
+//!
+//! It decides nothing. The table's mutex is never held while the store is called (ending a subscription apart, which only hands
+//! a message over), nor while user code runs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::FixedState as Hasher;
+use leasehold_core::port::{Call, Hint, HintSink};
+use leasehold_core::table::{Answer, Context, HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
+use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Names, Store};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::event::{Event, Listener};
+use crate::flight::Flight;
+use crate::keeper::Waker;
+use crate::lost::LostCell;
+use crate::mailbox::Mailbox;
+
+/// What all handles of one client share.
+pub(crate) struct Shell {
+    pub(crate) client: ClientId,
+    /// For callers.
+    pub(crate) store: Arc<dyn Store>,
+    /// For the keeper, over connections of its own.
+    pub(crate) keepers_store: Arc<dyn Store>,
+    /// The keeper's runtime: whatever must go on when the caller has gone goes on there.
+    pub(crate) background: Handle,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
+    /// Notified when a closed client has given everything back.
+    pub(crate) quiet: Notify,
+    keeper: Arc<Waker>,
+    state: Mutex<State>,
+    process: u32,
+}
+
+pub(crate) struct State {
+    pub(crate) table: Table,
+    /// Of tasks that wait.
+    pub(crate) mailboxes: HashMap<TicketId, Arc<Mailbox>, Hasher>,
+    /// Of guards that somebody watches.
+    pub(crate) lost: HashMap<HoldId, Arc<LostCell>, Hasher>,
+    pub(crate) closed: bool,
+}
+
+impl Shell {
+    pub(crate) fn new(
+        client: ClientId,
+        store: Arc<dyn Store>,
+        keepers_store: Arc<dyn Store>,
+        background: Handle,
+        listener: Option<Arc<dyn Listener>>,
+        keeper: Arc<Waker>,
+        table: Table,
+    ) -> Self {
+        let state = State { table, mailboxes: HashMap::default(), lost: HashMap::default(), closed: false };
+        let process = std::process::id();
+        let (quiet, state) = (Notify::new(), Mutex::new(state));
+        Self { client, store, keepers_store, background, listener, quiet, keeper, state, process }
+    }
+
+    /// After `fork` the child has neither the keeper nor a right to the connections.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    pub(crate) fn check_process(&self, operation: &'static str) -> Result<(), Error> {
+        if !self.is_forked() {
+            return Ok(());
+        }
+        let what = "the process was forked after this client was made";
+        let error = Error::new(ErrorKind::Forked, operation, what).with_hint("connect anew in the child");
+        Err(error.on_store(self.store.label()))
+    }
+
+    /// A panic under this mutex would be a bug of ours; the table is whole between two steps.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One step of the table, and all that follows from it for others. What is meant for `mine` is given back.
+    pub(crate) fn step(self: &Arc<Self>, input: Input, mine: Mine) -> Mail {
+        let mut state = self.state();
+        self.step_locked(&mut state, input, mine).send(self, state)
+    }
+
+    /// The same with the mutex held; `send` must follow, which lets it go.
+    pub(crate) fn step_locked(&self, state: &mut State, input: Input, mine: Mine) -> Stepped {
+        let now = leasehold_clock::now();
+        let mut outputs = Outputs::new();
+        state.table.step(now, input, &mut outputs);
+        let mut stepped = Stepped { mail: Mail::default(), rest: Outputs::new() };
+        for output in outputs {
+            self.sort_out(state, output, mine, &mut stepped);
+        }
+        self.keeper.due_at(state.table.next_timer());
+        if state.closed && state.table.is_empty() {
+            self.quiet.notify_waiters();
+        }
+        stepped
+    }
+
+    /// Delivers what needs the mutex; keeps what must be done without it.
+    fn sort_out(&self, state: &mut State, output: Output, mine: Mine, stepped: &mut Stepped) {
+        match output {
+            Output::To(ticket, told) if mine == Mine::Ticket(ticket) => stepped.mail.told = Some(told),
+            Output::To(ticket, told) => {
+                if let Some(mailbox) = state.mailboxes.get(&ticket) {
+                    mailbox.put(told);
+                }
+            }
+            Output::Given(hold, result) if mine == Mine::Hold(hold) => stepped.mail.given = Some(result),
+            Output::Given(..) => {}
+            Output::ForHold(hold, sending) if mine == Mine::Hold(hold) => {
+                stepped.mail.told = Some(Told::Call(Box::new(sending)));
+            }
+            Output::Lost(hold, loss) => {
+                if let Some(cell) = state.lost.remove(&hold) {
+                    cell.lose(loss);
+                }
+                stepped.rest.push(Output::Lost(hold, loss));
+            }
+            Output::Unwatch(name) => {
+                let call = self.store.unwatch(self.client, name);
+                if let Call::Pending(future) = call {
+                    self.background.spawn(future);
+                }
+            }
+            output => stepped.rest.push(output),
+        }
+    }
+
+    /// Starts a call on the callers' connections.
+    pub(crate) fn start(self: &Arc<Self>, sending: Sending) -> Flight {
+        self.start_on(&self.store, sending)
+    }
+
+    fn start_on(self: &Arc<Self>, store: &Arc<dyn Store>, sending: Sending) -> Flight {
+        let Sending { context, request } = sending;
+        match request {
+            Request::Acquire(request) => {
+                self.tell(|| Event::Asked { names: request.names.as_slice() });
+                Flight::acquire(context, store.acquire(request))
+            }
+            Request::Release(request) => Flight::release(context, store.release(request)),
+            Request::Renew(leases) => Flight::renew(context, store.renew(leases)),
+            Request::Watch(name) => {
+                let sink = self.hint_sink();
+                Flight::watch(context, store.watch(self.client, name, sink))
+            }
+        }
+    }
+
+    /// Hints step the table; a client that has gone hears nothing.
+    fn hint_sink(self: &Arc<Self>) -> HintSink {
+        let shell = Arc::downgrade(self);
+        Arc::new(move |hint| {
+            if let Some(shell) = shell.upgrade() {
+                let input = match hint {
+                    Hint::Name(name) => Input::Hint(name),
+                    Hint::All => Input::HintAll,
+                };
+                shell.step(input, Mine::Nothing);
+            }
+        })
+    }
+
+    /// Does a call that nobody waits for, on the keeper's connections and runtime.
+    fn in_background(self: &Arc<Self>, sending: Sending) {
+        let flight = self.start_on(&self.keepers_store, sending);
+        self.adopt(flight, Mine::Nothing, None);
+    }
+
+    /// Goes on with a call whose caller has gone. A lock that it turns out to have brought is released.
+    pub(crate) fn adopt(self: &Arc<Self>, flight: Flight, mine: Mine, names: Option<Names>) {
+        match flight.finished() {
+            Ok((context, answer)) => self.answer_adopted(context, answer, mine, names.as_ref()),
+            Err(mut flight) => {
+                let shell = self.clone();
+                self.background.spawn(async move {
+                    let (context, answer) = flight.land().await;
+                    shell.answer_adopted(context, answer, mine, names.as_ref());
+                });
+            }
+        }
+    }
+
+    fn answer_adopted(self: &Arc<Self>, context: Context, answer: Answer, mine: Mine, names: Option<&Names>) {
+        if let Answer::Renew(reply) = &answer {
+            let took = leasehold_clock::now().since(context.sent());
+            let leases = reply.as_ref().map_or(0, |answered| answered.result.len());
+            self.tell(|| Event::Renewed { leases, took, answered: reply.is_ok() });
+        }
+        let mail = self.step(Input::Answer(context, answer), mine);
+        self.give_up(mail.told, names);
+    }
+
+    /// Undoes what a task was told that is no longer there to hear it.
+    pub(crate) fn give_up(self: &Arc<Self>, told: Option<Told>, names: Option<&Names>) {
+        match (told, names) {
+            (Some(Told::Call(sending)), _) => {
+                self.step(Input::Unsent(sending.context), Mine::Nothing);
+            }
+            (Some(Told::Granted(grants)), Some(names)) => {
+                for (grant, name) in grants.iter().zip(names.as_slice()) {
+                    self.drop_hold(grant.hold, name);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Releases a hold without waiting for the answer: at least sent before this returns, where the store can.
+    pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) {
+        let mail = self.step(Input::Release(hold, name.clone()), Mine::Hold(hold));
+        if let Some(Told::Call(sending)) = mail.told {
+            let flight = self.start(*sending);
+            self.adopt(flight, Mine::Hold(hold), None);
+        }
+    }
+
+    /// Tells a listener, if there is one; what to tell is not even put together if there is none.
+    #[inline]
+    pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if let Some(listener) = &self.listener {
+            listener.on(&event());
+        }
+    }
+
+    /// When the keeper next has something to do.
+    pub(crate) fn next_timer(&self) -> Option<Moment> {
+        self.state().table.next_timer()
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if !self.is_forked() {
+            self.keeper.end();
+        }
+    }
+}
+
+/// For whom a step is made: what is told to it is given back and not put into a mailbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mine {
+    Nothing,
+    Ticket(TicketId),
+    Hold(HoldId),
+}
+
+/// What a step told the one who made it.
+#[derive(Default)]
+pub(crate) struct Mail {
+    pub(crate) told: Option<Told>,
+    pub(crate) given: Option<Result<leasehold_core::port::Released, Error>>,
+}
+
+/// A step whose consequences for others are not sent yet.
+#[must_use]
+pub(crate) struct Stepped {
+    pub(crate) mail: Mail,
+    rest: Outputs,
+}
+
+impl Stepped {
+    /// Lets the mutex go and does what is to be done without it.
+    pub(crate) fn send(self, shell: &Arc<Shell>, state: MutexGuard<'_, State>) -> Mail {
+        drop(state);
+        for output in self.rest {
+            match output {
+                Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(sending),
+                Output::Lost(hold, loss) => shell.tell(|| Event::Lost { hold: hold.number(), loss }),
+                Output::To(..) | Output::Given(..) | Output::Unwatch(_) => {}
+            }
+        }
+        self.mail
+    }
+}

@@ -1,0 +1,8 @@
+//! What can go wrong with a store that lives in memory: only its settings.
+
+use leasehold_core::{Error, ErrorKind};
+
+pub(crate) fn no_such_option(option: &str) -> Error {
+    let what = format!("memory: has no option {option:?} of its own; only keep and budget can be given");
+    Error::new(ErrorKind::BadArgument, "connect", what)
+}

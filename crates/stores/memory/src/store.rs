@@ -1,0 +1,189 @@
+//! The port, over the reference store under one mutex.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use leasehold_clock::Anchored;
+use leasehold_core::port::{
+    Acquire, Acquired, Answered, Break, Call, Hint, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+};
+use leasehold_core::reference::{Hints, Reference};
+use leasehold_core::{Capability, ClientId, Consistency, Fencing, Name, Store, StoreTime};
+
+use crate::config::Config;
+
+/// What this store can do and promise.
+const CAPABILITY: Capability = Capability {
+    consistency: Consistency::Local,
+    fencing: Fencing::Always,
+    lost_before: true,
+    hints: true,
+    waiters: true,
+    ordered: false,
+    shared_reentrance: true,
+    server_clock: true,
+    outlives_process: false,
+    several_names: true,
+    lease_min: Duration::from_millis(10),
+    ..Capability::NOTHING
+};
+
+/// The stores of this process, by name, for as long as somebody is connected.
+static STORES: Mutex<Vec<(Config, Weak<Memory>)>> = Mutex::new(Vec::new());
+
+/// A store inside this process.
+pub struct Memory {
+    label: Arc<str>,
+    clock: Anchored,
+    state: Mutex<State>,
+}
+
+struct State {
+    reference: Reference,
+    watchers: HashMap<Name, Vec<(ClientId, HintSink)>, RandomState>,
+}
+
+impl Memory {
+    /// The store of that name in this process: the same one for everybody who is connected at the same time.
+    pub fn shared(config: &Config) -> Arc<Self> {
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.retain(|(_, store)| store.strong_count() > 0);
+        let known = stores.iter().find(|(known, _)| known == config).and_then(|(_, store)| store.upgrade());
+        known.unwrap_or_else(|| {
+            let store = Arc::new(Self::new(config));
+            stores.push((config.clone(), Arc::downgrade(&store)));
+            store
+        })
+    }
+
+    /// A store of its own, that no URL leads to.
+    pub fn new(config: &Config) -> Self {
+        // The clock never goes back while the process lives, so fences need no record beyond their lock.
+        let reference = Reference::new(getrandom::u64().unwrap_or_default(), Duration::ZERO);
+        Self {
+            label: config.label().into(),
+            clock: Anchored::new(),
+            state: Mutex::new(State { reference, watchers: HashMap::default() }),
+        }
+    }
+
+    /// How many names have a record: held, lingering or waited for.
+    pub fn len(&self) -> usize {
+        self.state().reference.len()
+    }
+
+    /// Whether no name has a record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Nothing of ours panics under this mutex; were it so, the state is still whole between two steps.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One atomic step, then the hints it gave, outside of the mutex.
+    fn step<T>(&self, step: impl FnOnce(StoreTime, &mut Reference) -> (T, Hints)) -> Answered<T> {
+        let mut state = self.state();
+        let at = self.clock.now();
+        let (result, hints) = step(at, &mut state.reference);
+        let told: Vec<(Name, HintSink)> = hints
+            .into_iter()
+            .filter_map(|(client, name)| {
+                let sink = state.watchers.get(&name)?.iter().find(|(c, _)| *c == client)?.1.clone();
+                Some((name, sink))
+            })
+            .collect();
+        drop(state);
+        for (name, sink) in told {
+            sink(Hint::Name(name));
+        }
+        Answered { at, result }
+    }
+
+    fn ask<T>(&self, step: impl FnOnce(StoreTime, &mut Reference) -> T) -> Answered<T> {
+        let mut state = self.state();
+        let at = self.clock.now();
+        Answered { at, result: step(at, &mut state.reference) }
+    }
+}
+
+impl Store for Memory {
+    fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    fn capability(&self) -> Capability {
+        CAPABILITY
+    }
+
+    fn clock(&self) -> Call<Reply<()>> {
+        Call::done(Ok(Answered { at: self.clock.now(), result: () }))
+    }
+
+    fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
+        let answered = self.ask(|at, reference| reference.acquire(at, &request));
+        let labelled = answered.result.map_err(|error| error.on_store(&self.label));
+        Call::done(labelled.map(|result| Answered { at: answered.at, result }))
+    }
+
+    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
+        Call::done(Ok(self.ask(|at, reference| reference.renew(at, &leases))))
+    }
+
+    fn release(&self, request: Release) -> Call<Reply<Released>> {
+        Call::done(Ok(self.step(|at, reference| reference.release(at, &request))))
+    }
+
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+        let mut state = self.state();
+        let watchers = state.watchers.entry(name).or_default();
+        watchers.retain(|(watcher, _)| *watcher != client);
+        watchers.push((client, sink));
+        drop(state);
+        self.clock()
+    }
+
+    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
+        let at = self.clock.now();
+        let mut state = self.state();
+        if let Some(watchers) = state.watchers.get_mut(&name) {
+            watchers.retain(|(watcher, _)| *watcher != client);
+            if watchers.is_empty() {
+                state.watchers.remove(&name);
+            }
+        }
+        state.reference.leave(at, client, &name);
+        Call::done(())
+    }
+
+    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
+        Call::done(Ok(self.ask(|at, reference| reference.inspect(at, &name))))
+    }
+
+    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
+        Call::done(Ok(self.ask(|at, reference| reference.list(at, &prefix, after.as_ref(), limit))))
+    }
+
+    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+        Call::done(Ok(self.step(|at, reference| reference.break_lock(at, &name, how))))
+    }
+
+    fn close(&self, client: ClientId) -> Call<()> {
+        let mut state = self.state();
+        state.watchers.retain(|_, watchers| {
+            watchers.retain(|(watcher, _)| *watcher != client);
+            !watchers.is_empty()
+        });
+        Call::done(())
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("label", &self.label).finish_non_exhaustive()
+    }
+}
