@@ -2,6 +2,8 @@
 //!
 //! A lease must not seem longer because the machine slept: so the clock counts suspend, which `std::time::Instant` does not.
 
+pub mod fork;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::time::{Moment, STORE_EPOCH_UNIX_SECONDS, StoreTime};

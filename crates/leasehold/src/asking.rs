@@ -137,7 +137,7 @@ impl Asking {
     }
 
     fn poll_mail(
-        &self,
+        &mut self,
         task: &mut TaskContext<'_>,
         sleep: Option<Pin<&mut Sleep>>,
         alarm: Pin<&mut Option<Sleep>>,

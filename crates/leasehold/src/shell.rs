@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState as Hasher;
+use leasehold_clock::fork::Process;
 use leasehold_core::port::{Call, Hint, HintSink};
 use leasehold_core::table::{Answer, Context, HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
 use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Names, Store};
@@ -33,7 +34,7 @@ pub(crate) struct Shell {
     pub(crate) quiet: Notify,
     keeper: Arc<Waker>,
     state: Mutex<State>,
-    process: u32,
+    process: Process,
 }
 
 pub(crate) struct State {
@@ -56,14 +57,14 @@ impl Shell {
         table: Table,
     ) -> Self {
         let state = State { table, mailboxes: HashMap::default(), lost: HashMap::default(), closed: false };
-        let process = std::process::id();
+        let process = Process::current();
         let (quiet, state) = (Notify::new(), Mutex::new(state));
         Self { client, store, keepers_store, background, listener, quiet, keeper, state, process }
     }
 
     /// After `fork` the child has neither the keeper nor a right to the connections.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
+        !self.process.is_current()
     }
 
     pub(crate) fn check_process(&self, operation: &'static str) -> Result<(), Error> {

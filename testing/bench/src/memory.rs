@@ -1,0 +1,114 @@
+//! What names and kept locks cost in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::port::{About, Acquire, ClientId, Mode, Names, RequestId, StoreOwner, StoreTime};
+use leasehold::{Client, Fence, Guard, Name, Store};
+use leasehold_memory::{Config, Memory};
+
+use crate::figure::{Bound, Figure};
+
+const NAMES: usize = 1_000_000;
+const KEPT: usize = 100_000;
+const MIB: f64 = 1_048_576.0;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("the memory of this process, from /proc");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    let kib: f64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number");
+    kib * 1024.0
+}
+
+/// A million names, each taken and released once.
+pub(crate) fn names_used_once() -> Vec<Figure> {
+    let grown = runtime().block_on(async {
+        let client = Client::connect("memory:bench-names").await.expect("a client");
+        take_names(&client, 1_000).await;
+        let before = resident();
+        take_names(&client, NAMES).await;
+        (resident() - before) / MIB
+    });
+    vec![Figure {
+        what: "1,000,000 names used once: resident memory grown by",
+        value: grown,
+        unit: "MiB",
+        bound: Bound::AtMost(20.0),
+    }]
+}
+
+async fn take_names(client: &Client, names: usize) {
+    for number in 0..names {
+        let guard = client.lock(format!("name-{number}")).acquire().await.expect("a grant");
+        drop(guard);
+    }
+}
+
+/// A hundred thousand kept locks: what the client needs for each beyond what the store itself needs.
+pub(crate) fn kept_locks() -> Vec<Figure> {
+    let store = store_alone();
+    let (both, valid) = runtime().block_on(async {
+        let client = Client::connect("memory:bench-kept").await.expect("a client");
+        let before = resident();
+        let mut guards: Vec<Guard> = Vec::with_capacity(KEPT);
+        for number in 0..KEPT {
+            guards.push(client.lock(format!("kept-{number}")).acquire().await.expect("a grant"));
+        }
+        let grown = resident() - before;
+        (grown, guards.iter().filter(|guard| guard.is_valid()).count())
+    });
+    let each = (both - store) / KEPT as f64;
+    vec![
+        Figure {
+            what: "100,000 kept locks: still valid",
+            value: valid as f64,
+            unit: "",
+            bound: Bound::AtLeast(KEPT as f64),
+        },
+        Figure {
+            what: "memory of the store alone, each",
+            value: store / KEPT as f64,
+            unit: "bytes",
+            bound: Bound::Told,
+        },
+        Figure {
+            what: "memory of the client, guard included, each",
+            value: each,
+            unit: "bytes",
+            bound: Bound::AtMost(400.0),
+        },
+    ]
+}
+
+/// The same locks in a store without a client.
+fn store_alone() -> f64 {
+    let store = Memory::new(&Config { name: "alone".into() });
+    let client = ClientId([1, 2]);
+    let about = Arc::new(About::default());
+    let before = resident();
+    for number in 0..KEPT {
+        let request = RequestId { client, number: number as u64 };
+        let name = Name::new(format!("kept-{number}")).expect("a name");
+        let call = store.acquire(Acquire {
+            names: Names::One(name),
+            owner: StoreOwner::Private(request),
+            request,
+            mode: Mode::Exclusive,
+            lease: Duration::from_secs(30),
+            block: 1,
+            seen: Fence::NONE,
+            not_after: StoreTime::NEVER,
+            enlist: false,
+            about: about.clone(),
+        });
+        drop(call);
+    }
+    let grown = resident() - before;
+    assert_eq!(store.len(), KEPT);
+    grown
+}
