@@ -66,6 +66,41 @@ pub enum Bug {
     GroupKeepsPlaces,
 }
 
+impl Bug {
+    /// Every one of them.
+    pub const ALL: &'static [Self] = &[
+        Self::DeadlineFromReply,
+        Self::ResentDeadlineFull,
+        Self::KeeperStopsAtPartialRelease,
+        Self::KeeperOutlivesRelease,
+        Self::UnknownForgotten,
+        Self::ReleaseOvertakesAcquire,
+        Self::NotAfterIgnored,
+        Self::ResentAcquireCounts,
+        Self::ResentReleaseCounts,
+        Self::BlockNotRecorded,
+        Self::FenceOfRecordOnly,
+        Self::FenceAheadOfClock,
+        Self::PassedAfterDeadline,
+        Self::PassedSameFence,
+        Self::RenewalRevives,
+        Self::FailedRenewalReleases,
+        Self::ReleaseIgnoresFence,
+        Self::ReleaseIgnoresOwner,
+        Self::NoGivingWay,
+        Self::CancelledGrantKept,
+        Self::DroppedGuardKept,
+        Self::CancelledAskerStrandsQueue,
+        Self::HintsNobody,
+        Self::LostHintCostsLease,
+        Self::HintInFlightForgotten,
+        Self::LostOnlyByReply,
+        Self::ReentersAfterDeadline,
+        Self::ClockSleeps,
+        Self::GroupKeepsPlaces,
+    ];
+}
+
 /// Which bug is switched on, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Planted {

@@ -108,6 +108,7 @@ impl Table {
             enlist: !want.once && want.options.wait_mode == WaitMode::Notified,
             about: want.about.clone(),
         };
+        entry.enlisted |= request.enlist;
         entry.ask = Ask::Calling;
         entry.hinted = false;
         let context = Context { sent: now, what: What::Ask { name: name.clone(), number: series.number, not_after } };
@@ -241,6 +242,7 @@ impl Table {
         entry.ask = Ask::Idle;
         entry.series = None;
         entry.give_way = Moment::default();
+        entry.enlisted = false;
         entry.held = Some(Box::new(held));
         given
     }
@@ -462,6 +464,7 @@ impl Table {
     /// A task no longer wants a name. What it had under way goes on without it.
     pub(super) fn cancel(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
         let home = self.groups.remove(&id).unwrap_or_else(|| name.clone());
+        self.lengthening.remove(&id);
         let Some(entry) = self.entries.get_mut(&home) else { return };
         let slept = entry.is_asker(id);
         let Some(ticket) = entry.dequeue(id) else { return };
@@ -536,7 +539,8 @@ impl Table {
                 }
                 self.settle(now, &name, out);
             }
-            What::Lengthen { .. } | What::Ghost => {}
+            What::Lengthen { ticket, .. } => drop(self.lengthening.remove(&ticket)),
+            What::Ghost => {}
             what @ (What::Release { .. } | What::Withdraw { .. } | What::Renew(_)) => {
                 let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");
                 let answer = match &what {

@@ -30,6 +30,8 @@ pub(crate) struct Entry {
     /// Others go first until then.
     pub(crate) give_way: Moment,
     pub(crate) watched: bool,
+    /// The store may have this client on the name's list of waiters.
+    pub(crate) enlisted: bool,
     /// A hint came while a call was under way.
     pub(crate) hinted: bool,
     /// Refusals or failures in a row, for growing pauses.
@@ -132,6 +134,7 @@ impl Entry {
             timer: Moment::NEVER,
             give_way: Moment::default(),
             watched: false,
+            enlisted: false,
             hinted: false,
             attempts: 0,
         }

@@ -30,6 +30,7 @@ impl Table {
         };
         if !long_enough {
             let term = want.options.term.lease();
+            self.lengthening.insert(id);
             return self.lengthen(now, id, name, term, Then::Enter(Box::new(want)), out);
         }
         if let Term::Kept(keep) = want.options.term {
@@ -77,6 +78,7 @@ impl Table {
         reply: Reply<Vec<Renewed>>,
         out: &mut Outputs,
     ) {
+        let cancelled = matches!(then, Then::Enter(_)) && !self.lengthening.remove(&id);
         let answered = match reply {
             Err(error) => return out.push(Output::To(id, Told::Failed(error))),
             Ok(answered) => answered,
@@ -88,6 +90,7 @@ impl Table {
             (None, _) => {}
         }
         match then {
+            Then::Enter(_) if cancelled => {}
             Then::Enter(want) => self.enter_lengthened(now, sent, id, name, *want, out),
             Then::Extend(hold, term) => self.extended(now, sent, id, hold, name, term, out),
         }
@@ -106,7 +109,7 @@ impl Table {
         let hold = self.hold_id();
         let ours = self.entries.get_mut(name).and_then(Entry::live);
         let Some(held) = ours.filter(|held| held.holder == want.owner && now < held.deadline) else {
-            return self.acquire_one(now, id, name, want, out);
+            return self.acquire(now, id, want, out);
         };
         held.keep = held.keep.max(want.options.term.lease());
         held.at_least = held.at_least.max(now + want.options.at_least);

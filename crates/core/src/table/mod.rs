@@ -47,6 +47,8 @@ pub struct Table {
     ghosts: HashMap<HoldId, Option<Arc<Release>>, FixedState>,
     /// Where a group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
+    /// Re-entries that wait for a longer lease; one that is cancelled leaves.
+    lengthening: BTreeSet<TicketId>,
     timers: BTreeSet<(Moment, Name)>,
     settings: Settings,
     rng: Rng,
@@ -67,6 +69,7 @@ impl Table {
             entries: HashMap::with_hasher(hasher()),
             ghosts: HashMap::with_hasher(hasher()),
             groups: HashMap::with_hasher(hasher()),
+            lengthening: BTreeSet::new(),
             timers: BTreeSet::new(),
             rng: Rng::new(settings.seed),
             settings,
@@ -144,6 +147,11 @@ impl Table {
         self.entries.keys()
     }
 
+    /// How many guards of lost locks have not been dropped yet, and how many groups and re-entries wait.
+    pub fn remnants(&self) -> usize {
+        self.ghosts.len() + self.groups.len() + self.lengthening.len()
+    }
+
     fn number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -187,7 +195,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if entry.is_idle() && entry.series.is_none() && entry.give_way <= now {
             self.timers.remove(&(entry.timer, name.clone()));
-            if entry.watched {
+            if entry.watched || entry.enlisted {
                 out.push(Output::Unwatch(name.clone()));
             }
             self.entries.remove(name);

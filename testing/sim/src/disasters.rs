@@ -1,0 +1,159 @@
+//! What befalls processes and the store: pauses, suspends, deaths, cuts, restarts.
+
+use leasehold_core::planted::Bug;
+use leasehold_core::reference::Reference;
+use leasehold_core::table::Input;
+
+use crate::chance::{MS, SECOND};
+use crate::story::Who;
+use crate::world::{Event, World};
+
+/// Something bad, or the end of all that is bad.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Disaster {
+    /// A process stands still.
+    Pause,
+    /// A machine sleeps.
+    Suspend,
+    /// A process dies; perhaps another is started.
+    Death,
+    /// A client cannot reach the store.
+    Cut,
+    /// The store stands still.
+    Stop,
+    /// The store is started without its memory.
+    Forget,
+    /// A copy of the store is made.
+    Copy,
+    /// The store goes back to the copy.
+    Restore,
+    /// A wall clock jumps ahead.
+    Jump,
+    /// From now on nothing bad happens.
+    Quiet,
+}
+
+impl World {
+    pub(crate) fn plan_disasters(&mut self) {
+        let faults = self.plan.faults.clone();
+        let lasts = self.plan.faulty_for;
+        self.quiet_from = self.at + lasts;
+        let kinds = [
+            (faults.pauses, Disaster::Pause),
+            (faults.suspends, Disaster::Suspend),
+            (faults.deaths, Disaster::Death),
+            (faults.cuts, Disaster::Cut),
+            (faults.stops, Disaster::Stop),
+            (u64::from(faults.forgets), Disaster::Forget),
+            (faults.jumps, Disaster::Jump),
+        ];
+        for (times, disaster) in kinds {
+            for _ in 0..times {
+                let at = self.at + self.chance.within(0..lasts);
+                self.agenda.add(at, Event::Disaster(disaster));
+            }
+        }
+        if faults.old_copy {
+            let copied = self.chance.within(0..lasts / 2);
+            let restored = self.chance.within(lasts / 2..lasts);
+            self.agenda.add(self.at + copied, Event::Disaster(Disaster::Copy));
+            self.agenda.add(self.at + restored, Event::Disaster(Disaster::Restore));
+        }
+        self.agenda.add(self.at + lasts, Event::Disaster(Disaster::Quiet));
+    }
+
+    pub(crate) fn strike(&mut self, disaster: Disaster) {
+        let living: Vec<usize> = (0..self.processes.len()).filter(|at| self.processes[*at].alive).collect();
+        let Some(client) = (!living.is_empty()).then(|| self.chance.pick(&living)) else {
+            return if let Disaster::Quiet = disaster {
+                self.quieten()
+            };
+        };
+        match disaster {
+            Disaster::Pause => self.pause(client, false),
+            Disaster::Suspend => self.pause(client, true),
+            Disaster::Death => self.die(client),
+            Disaster::Cut => {
+                let until = self.at + self.spell();
+                self.processes[client].cut_until = until;
+                self.tell_client(client, "is cut off");
+            }
+            Disaster::Stop => self.stop_store("stands still"),
+            Disaster::Copy => self.old_copy = Some(Box::new(self.store.reference.clone())),
+            Disaster::Forget | Disaster::Restore => self.lose_memory(disaster),
+            Disaster::Jump => {
+                let ahead = self.random_within(SECOND);
+                self.tell_client(client, "sees the wall clock jump");
+                self.step(client, Input::Jumped(ahead));
+            }
+            Disaster::Quiet => self.quieten(),
+        }
+    }
+
+    fn spell(&mut self) -> u64 {
+        let most = self.chance.pick(&[30, 300, 1_500, 4_000]);
+        self.chance.within(MS..most * MS)
+    }
+
+    fn tell_client(&mut self, client: usize, what: &str) {
+        self.story.tell(self.at, Who::Client(client), None, || what.into());
+    }
+
+    fn pause(&mut self, client: usize, suspended: bool) {
+        let span = self.spell().min(self.quiet_from - self.at);
+        let clock_sleeps = suspended && self.has_bug(Bug::ClockSleeps);
+        let process = &mut self.processes[client];
+        if process.asleep_until > self.at {
+            return;
+        }
+        process.asleep_until = self.at + span;
+        process.awake_since = self.at + span;
+        if clock_sleeps {
+            process.clock.sleep_through(span);
+        }
+        self.story.tell(self.at, Who::Client(client), None, || {
+            format!("{} for {} ms", if suspended { "is suspended" } else { "is paused" }, span / MS)
+        });
+    }
+
+    fn die(&mut self, client: usize) {
+        self.tell_client(client, "dies");
+        self.processes[client].alive = false;
+        self.beliefs.retain(|belief| belief.client != client);
+        if self.chance.permille(500) {
+            let latency = self.processes[client].latency;
+            let born = self.add_process(latency);
+            self.tell_client(born, "is started");
+        }
+    }
+
+    fn stop_store(&mut self, what: &str) {
+        let span = self.spell();
+        self.store.down_until = self.at + span;
+        self.story.tell(self.at, Who::Store, None, || format!("{what}, back after {} ms", span / MS));
+        for client in 0..self.processes.len() {
+            let after = span + self.chance.within(0..20 * MS);
+            self.agenda.add(self.at + after, Event::Hint { client, name: None });
+        }
+    }
+
+    fn lose_memory(&mut self, how: Disaster) {
+        let copy = if let Disaster::Restore = how { self.old_copy.take() } else { None };
+        let seed = self.chance.draw();
+        self.store.reference = copy.map_or_else(|| Reference::new(seed, self.plan.fences_kept_for), |copy| *copy);
+        self.store.reference.plant(self.planted);
+        self.remembers = false;
+        self.look_at_store();
+        self.stop_store("is started without its memory");
+    }
+
+    /// The network heals, everybody is awake: what is left must end well.
+    fn quieten(&mut self) {
+        self.story.tell(self.at, Who::World, None, || "is quiet from now on".into());
+        self.quiet_since = self.at;
+        self.store.down_until = self.at;
+        for process in &mut self.processes {
+            process.cut_until = self.at;
+        }
+    }
+}

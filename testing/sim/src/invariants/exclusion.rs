@@ -1,0 +1,24 @@
+//! At no true time are two different owners valid on one name.
+
+use super::{Scene, Verdict, broken};
+
+/// Checks every pair that believes to hold the same name now.
+pub fn check(scene: &Scene<'_>) -> Verdict {
+    if !scene.remembers {
+        return Ok(());
+    }
+    for (at, one) in scene.beliefs.iter().enumerate() {
+        for other in &scene.beliefs[at + 1..] {
+            let apart = one.name == other.name && one.owner != other.owner;
+            let valid = |belief: &crate::beliefs::Belief| belief.is_valid(scene.at, scene.processes, scene.names);
+            if apart && valid(one) && valid(other) {
+                let what = format!(
+                    "client {} (fence {:?}) and client {} (fence {:?}) are both valid",
+                    one.client, one.fence, other.client, other.fence
+                );
+                return broken("exclusion", Some(one.name), what);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! What must be true in every world, one file each.
+
+pub mod exclusion;
+pub mod fences;
+pub mod keeping;
+pub mod left_over;
+pub mod lost_before;
+pub mod only_holder;
+pub mod starvation;
+pub mod wake_up;
+
+use leasehold_core::Name;
+
+use crate::beliefs::Belief;
+use crate::plan::Plan;
+use crate::process::Process;
+
+/// An invariant that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub invariant: &'static str,
+    /// On which name, where it concerns one.
+    pub name: Option<usize>,
+    /// What happened.
+    pub what: String,
+}
+
+/// Whether an invariant holds.
+pub type Verdict = Result<(), Violation>;
+
+/// What invariants look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// True time.
+    pub at: u64,
+    /// Faults ended then; later than everything while they go on.
+    pub quiet_since: u64,
+    /// What kind of world it is.
+    pub plan: &'a Plan,
+    /// Every process.
+    pub processes: &'a [Process],
+    /// Every name.
+    pub names: &'a [Name],
+    /// Who believes to hold what.
+    pub beliefs: &'a [Belief],
+    /// The store never lost what it had granted.
+    pub remembers: bool,
+}
+
+fn broken(invariant: &'static str, name: Option<usize>, what: String) -> Verdict {
+    Err(Violation { invariant, name, what })
+}

@@ -1,0 +1,113 @@
+//! Runs simulated worlds from the command line.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use leasehold_core::planted::Bug;
+use leasehold_sim::run;
+
+const HELP: &str = "\
+Simulated worlds of leasehold's core.
+
+  --seeds N [--from S]       run N worlds, from seed S
+  --seed S [--whole]         run one world and tell its story, of every name
+  --planted [--seeds N]      for every known bug: how many seeds until it is caught, and by what
+  --bug NAME                 with this bug switched on
+  --threads N                default 2
+";
+
+#[derive(Default)]
+struct Args {
+    seeds: Option<u64>,
+    from: u64,
+    seed: Option<u64>,
+    planted: bool,
+    whole: bool,
+    bug: Option<Bug>,
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let args = match parse(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(message) => {
+            eprintln!("{message}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    let fine = if args.planted {
+        planted(&args)
+    } else if let Some(seed) = args.seed {
+        one(seed, args.bug, args.whole)
+    } else {
+        many(&args)
+    };
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
+    let mut args = Args::default();
+    while let Some(word) = words.next() {
+        let mut number =
+            || words.next().and_then(|n| n.replace('_', "").parse::<u64>().ok()).ok_or("a number is missing");
+        match word.as_str() {
+            "--seeds" => args.seeds = Some(number()?),
+            "--from" => args.from = number()?,
+            "--seed" => args.seed = Some(number()?),
+            "--threads" => args.threads = Some(number()? as usize),
+            "--whole" => args.whole = true,
+            "--planted" => args.planted = true,
+            "--bug" => {
+                let name = words.next().unwrap_or_default();
+                let bug = Bug::ALL.iter().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(&name));
+                args.bug = Some(*bug.ok_or_else(|| format!("no bug is called {name:?}; there are {:?}", Bug::ALL))?);
+            }
+            _ => return Err(format!("unknown argument {word:?}")),
+        }
+    }
+    Ok(args)
+}
+
+fn one(seed: u64, bug: Option<Bug>, whole: bool) -> bool {
+    let (story, result) = run::tell(seed, bug, whole);
+    println!("{story}");
+    match &result {
+        Ok(history) => println!("seed {seed}: {history:?}"),
+        Err(violation) => println!("seed {seed}: {} is broken: {}", violation.invariant, violation.what),
+    }
+    result.is_ok()
+}
+
+fn many(args: &Args) -> bool {
+    let begun = Instant::now();
+    let sum = run::sweep(args.from, args.seeds.unwrap_or(10_000), args.bug, args.threads.unwrap_or(2), true);
+    let speed = sum.worlds as f64 / begun.elapsed().as_secs_f64();
+    println!("{} worlds, {} events, {} grants; {speed:.0} worlds a second", sum.worlds, sum.events, sum.grants);
+    if let Some(first) = sum.failures.first() {
+        println!("{}", run::tell(first.seed, args.bug, false).0);
+    }
+    for failure in &sum.failures {
+        println!("{} is broken: {}", failure.violation.invariant, failure.violation.what);
+        println!("  {}", run::command(failure.seed, args.bug));
+    }
+    sum.failures.is_empty()
+}
+
+fn planted(args: &Args) -> bool {
+    let most = args.seeds.unwrap_or(20_000);
+    let mut all = true;
+    println!("{:<28} {:>8}  invariant", "bug", "seeds");
+    for bug in Bug::ALL {
+        let caught = (args.from..args.from + most).find_map(|seed| Some((seed, run::check(seed, Some(*bug)).err()?)));
+        match caught {
+            Some((seed, violation)) => {
+                println!("{:<28} {:>8}  {}: {}", format!("{bug:?}"), seed + 1, violation.invariant, violation.what);
+            }
+            None => {
+                all = false;
+                println!("{:<28} {:>8}  not caught", format!("{bug:?}"), "-");
+            }
+        }
+    }
+    all
+}

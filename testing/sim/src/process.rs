@@ -1,0 +1,127 @@
+//! A process: the table that ships, a clock, tasks, and the calls it waits for.
+
+use std::sync::Arc;
+
+use leasehold_core::table::{Context, HoldId, Request, Sending, Table, TicketId};
+use leasehold_core::{ClientId, Names, Options, Owner};
+
+use crate::clock::Clock;
+
+/// One process and all that is in it.
+#[derive(Debug)]
+pub struct Process {
+    /// Its client.
+    pub id: ClientId,
+    /// The state that ships.
+    pub table: Table,
+    /// Its clock.
+    pub clock: Clock,
+    /// It was not killed.
+    pub alive: bool,
+    /// It does nothing before then.
+    pub asleep_until: u64,
+    /// It slept last until then.
+    pub awake_since: u64,
+    /// It is cut off from the store until then.
+    pub cut_until: u64,
+    /// The usual one-way delay to the store.
+    pub latency: u64,
+    /// Its tasks.
+    pub tasks: Vec<Task>,
+    /// Its calls under way.
+    pub calls: Vec<(u64, Context, Kind)>,
+    /// When its next timer is put down for.
+    pub tick_at: u64,
+    /// When each name was last granted by the store.
+    pub leased_since: [u64; 3],
+    /// When the call that is being answered was sent, on true time.
+    pub answering_since: u64,
+}
+
+/// Which answer a call awaits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An acquire.
+    Acquire,
+    /// A renewal.
+    Renew,
+    /// A release.
+    Release,
+    /// A subscription.
+    Watch,
+}
+
+impl Kind {
+    /// Of a request.
+    pub fn of(request: &Request) -> Self {
+        match request {
+            Request::Acquire(_) => Self::Acquire,
+            Request::Renew(_) => Self::Renew,
+            Request::Release(_) => Self::Release,
+            Request::Watch(_) => Self::Watch,
+        }
+    }
+}
+
+/// A task: takes locks, holds them, lets them go.
+#[derive(Debug, Default)]
+pub struct Task {
+    /// How many locks it is still going to take.
+    pub rounds: u64,
+    /// What it waits for.
+    pub want: Option<Wanting>,
+    /// What it holds.
+    pub guards: Vec<Guard>,
+    /// Counts up whenever what was put down for this task no longer counts.
+    pub turn: u32,
+    /// Counts up with every sleep.
+    pub sleep: u32,
+    /// It has finished.
+    pub done: bool,
+}
+
+/// A wish under way.
+#[derive(Debug)]
+pub struct Wanting {
+    /// Its ticket.
+    pub ticket: TicketId,
+    /// What is wanted.
+    pub names: Names,
+    /// For whom.
+    pub owner: Owner,
+    /// How.
+    pub options: Arc<Options>,
+    /// Ask once.
+    pub once: bool,
+    /// Only a longer lease is wanted.
+    pub extends: bool,
+    /// What it is about to send.
+    pub sending: Option<Box<Sending>>,
+    /// Since when.
+    pub since: u64,
+}
+
+/// A guard in a task's hands.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    /// The number of the name.
+    pub name: usize,
+    /// Its hold.
+    pub hold: HoldId,
+    /// Its owner.
+    pub owner: Owner,
+    /// How it was taken.
+    pub options: Arc<Options>,
+}
+
+impl Process {
+    /// The task behind a ticket, unless it has gone.
+    pub fn task_of(&self, ticket: TicketId) -> Option<usize> {
+        self.tasks.iter().position(|task| task.want.as_ref().is_some_and(|want| want.ticket == ticket))
+    }
+
+    /// Whether every task is done.
+    pub fn is_done(&self) -> bool {
+        self.tasks.iter().all(|task| task.done)
+    }
+}

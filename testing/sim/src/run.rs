@@ -1,0 +1,117 @@
+//! Running worlds: one, many on several threads, and with each known bug switched on.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use leasehold_core::planted::Bug;
+
+use crate::invariants::Violation;
+use crate::world::{History, World};
+
+/// A seed whose world broke an invariant.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What broke.
+    pub violation: Violation,
+}
+
+/// Runs the world of a seed.
+///
+/// # Errors
+///
+/// The first invariant that did not hold.
+pub fn check(seed: u64, bug: Option<Bug>) -> Result<History, Violation> {
+    calmly(|| World::new(seed, bug, false).run())
+}
+
+/// A panic is a broken invariant of the code itself.
+fn calmly(run: impl FnOnce() -> Result<History, Violation>) -> Result<History, Violation> {
+    std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Err(Violation { invariant: "no panic", name: None, what: "the code itself panicked".into() })
+    })
+}
+
+/// Runs the world of a seed and tells its story; unless the `whole` is wanted, cut down to the name where something broke.
+pub fn tell(seed: u64, bug: Option<Bug>, whole: bool) -> (String, Result<History, Violation>) {
+    let mut world = World::new(seed, bug, true);
+    let result = calmly(|| world.run());
+    let name = result.as_ref().err().and_then(|violation| violation.name).filter(|_| !whole);
+    (world.timeline(name), result)
+}
+
+/// The command that repeats a world.
+pub fn command(seed: u64, bug: Option<Bug>) -> String {
+    let bug = bug.map_or(String::new(), |bug| format!("--bug {bug:?} "));
+    format!("cargo run --profile sim -p leasehold-sim -- {bug}--seed {seed}")
+}
+
+/// What came of many seeds.
+#[derive(Debug, Default)]
+pub struct Sum {
+    /// Worlds run.
+    pub worlds: u64,
+    /// Events in all of them.
+    pub events: u64,
+    /// Grants in all of them.
+    pub grants: u64,
+    /// What broke, in order of seeds, at most a few.
+    pub failures: Vec<Failure>,
+}
+
+/// How many failures are enough to stop.
+const FAILURES_MAX: usize = 5;
+const SEEDS_AT_A_TIME: u64 = 64;
+
+/// Runs seeds `from..from + count` on `threads` threads; stops after a few failures.
+pub fn sweep(from: u64, count: u64, bug: Option<Bug>, threads: usize, progress: bool) -> Sum {
+    let next = AtomicU64::new(from);
+    let sum = Mutex::new(Sum::default());
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| sweep_some(&next, from + count, bug, &sum, progress.then_some(begun)));
+        }
+    });
+    let mut sum = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    sum.failures.sort_by_key(|failure| failure.seed);
+    sum
+}
+
+fn sweep_some(next: &AtomicU64, end: u64, bug: Option<Bug>, sum: &Mutex<Sum>, begun: Option<Instant>) {
+    loop {
+        let first = next.fetch_add(SEEDS_AT_A_TIME, Ordering::Relaxed);
+        if first >= end {
+            return;
+        }
+        let results: Vec<_> = (first..end.min(first + SEEDS_AT_A_TIME)).map(|seed| (seed, check(seed, bug))).collect();
+        let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sum.add(results);
+        if sum.failures.len() >= FAILURES_MAX {
+            return;
+        }
+        if let Some(begun) = begun
+            && sum.worlds % (SEEDS_AT_A_TIME * 512) == 0
+        {
+            eprintln!("{} worlds, {:.0} a second", sum.worlds, sum.worlds as f64 / begun.elapsed().as_secs_f64());
+        }
+    }
+}
+
+impl Sum {
+    fn add(&mut self, results: Vec<(u64, Result<History, Violation>)>) {
+        for (seed, result) in results {
+            self.worlds += 1;
+            match result {
+                Ok(history) => {
+                    self.events += history.events;
+                    self.grants += history.grants;
+                }
+                Err(violation) => self.failures.push(Failure { seed, violation }),
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The shell around a table: does what the table says, as the asynchronous client does.
+
+use leasehold_core::options::Term;
+use leasehold_core::planted::Bug;
+use leasehold_core::port::About;
+use leasehold_core::table::{Grant, HoldId, How, Input, Loss, Output, Outputs, Settings, Table, TicketId, Told};
+use leasehold_core::{ClientId, Moment, StoreClock};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::beliefs::Belief;
+use crate::chance::{MS, SECOND};
+use crate::clock::Clock;
+use crate::invariants::{keeping, lost_before};
+use crate::process::{Guard, Process, Task, Wanting};
+use crate::store::Ask;
+use crate::story::Who;
+use crate::world::{Event, World, error};
+
+/// A timer fires at most this late.
+const TIMER_LATE: u64 = MS;
+
+impl World {
+    /// Adds a process with its tasks.
+    pub(crate) fn add_process(&mut self, latency: u64) -> usize {
+        let index = self.processes.len();
+        let clock = Clock::new(self.chance.within(0..1_000 * SECOND), error(&mut self.chance));
+        let id = ClientId([self.chance.draw(), index as u64]);
+        let seen = StoreClock::new(clock.moment(self.at - 2 * latency), self.store.clock.store_time(self.at - latency));
+        let patience = self.chance.pick(&[0, 500, 5_000]);
+        let table = Table::new(Settings {
+            client: id,
+            hints: self.plan.hints,
+            call_limit: Duration::from_nanos(self.plan.call_limit),
+            patience: Duration::from_millis(patience),
+            clock: seen,
+            seed: self.chance.draw(),
+            planted: self.planted,
+        });
+        let tasks = self.chance.within(1..self.plan.tasks + 1);
+        self.processes.push(Process {
+            id,
+            table,
+            clock,
+            alive: true,
+            asleep_until: 0,
+            awake_since: 0,
+            cut_until: 0,
+            latency,
+            tasks: Vec::new(),
+            calls: Vec::new(),
+            tick_at: 0,
+            leased_since: [0; 3],
+            answering_since: 0,
+        });
+        for task in 0..tasks {
+            let rounds = self.chance.within(1..self.plan.rounds + 1);
+            self.processes[index].tasks.push(Task { rounds, ..Task::default() });
+            let after = self.chance.within(0..20 * MS);
+            self.agenda.add(self.at + after, Event::Act { client: index, task: task as usize, turn: 0 });
+        }
+        if self.chance.permille(self.plan.habits.close) {
+            let after = self.chance.within(0..2 * SECOND);
+            self.agenda.add(self.at + after, Event::Close { client: index });
+        }
+        index
+    }
+
+    pub(crate) fn now(&self, client: usize) -> Moment {
+        self.processes[client].clock.moment(self.at)
+    }
+
+    /// One step of a table, and all that it asks for.
+    pub(crate) fn step(&mut self, client: usize, input: Input) {
+        let now = self.now(client);
+        let mut out = Outputs::new();
+        self.processes[client].table.step(now, input, &mut out);
+        for output in out {
+            self.carry_out(client, output);
+        }
+        self.set_timer(client);
+        self.check_exclusion();
+    }
+
+    fn carry_out(&mut self, client: usize, output: Output) {
+        match output {
+            Output::To(ticket, told) => self.told(client, ticket, told),
+            Output::Given(hold, result) => {
+                self.story.tell(self.at, Who::Client(client), None, || format!("{hold:?} given back: {result:?}"));
+            }
+            Output::Lost(hold, loss) => self.lost(client, hold, loss),
+            Output::ForHold(_, sending) | Output::Background(sending) => {
+                if self.is_faulty() && self.chance.permille(self.plan.habits.unsent / 4) {
+                    return self.step(client, Input::Unsent(sending.context));
+                }
+                self.call(client, sending);
+            }
+            Output::Unwatch(name) => self.unwatch(client, Ask::Unwatch(name)),
+        }
+    }
+
+    fn told(&mut self, client: usize, ticket: TicketId, told: Told) {
+        let Some(task) = self.processes[client].task_of(ticket) else {
+            return self.told_nobody(client, told);
+        };
+        match told {
+            Told::Granted(grants) => self.granted(client, task, &grants),
+            Told::Busy(busy) => {
+                self.story
+                    .tell(self.at, Who::Task(client, task), None, || format!("is told that {} is busy", busy.name));
+                self.end_wanting(client, task);
+            }
+            Told::Failed(error) => {
+                self.story.tell(self.at, Who::Task(client, task), None, || format!("is told: {error}"));
+                self.end_wanting(client, task);
+            }
+            Told::Extended => self.end_wanting(client, task),
+            Told::Call(sending) => {
+                let after = self.chance.within(0..MS / 10);
+                let task_state = &mut self.processes[client].tasks[task];
+                task_state.sleep += 1;
+                let turn = task_state.turn;
+                let before = task_state.want.as_mut().and_then(|want| want.sending.replace(sending));
+                self.agenda.add(self.at + after, Event::Send { client, task, turn });
+                if let Some(sending) = before {
+                    self.step(client, Input::Unsent(sending.context));
+                }
+            }
+            Told::Sleep(until) => self.sleep(client, task, until),
+        }
+    }
+
+    /// The task behind a ticket has gone: a grant is given back at once, a call is not sent.
+    fn told_nobody(&mut self, client: usize, told: Told) {
+        match told {
+            Told::Granted(_) => self.must(Err(crate::invariants::Violation {
+                invariant: "nothing left over",
+                name: None,
+                what: format!("client {client} grants to a task that has cancelled"),
+            })),
+            Told::Call(sending) => self.step(client, Input::Unsent(sending.context)),
+            _ => {}
+        }
+    }
+
+    fn sleep(&mut self, client: usize, task: usize, until: Moment) {
+        let late = self.chance.within(0..TIMER_LATE);
+        let process = &mut self.processes[client];
+        process.tasks[task].sleep += 1;
+        let sleep = process.tasks[task].sleep;
+        if until != Moment::NEVER {
+            let at = process.clock.true_time(until).max(self.at);
+            self.agenda.add(at + late, Event::Woke { client, task, sleep });
+        }
+    }
+
+    pub(crate) fn woke(&mut self, client: usize, task: usize, sleep: u32) {
+        let state = &self.processes[client].tasks[task];
+        if state.sleep != sleep {
+            return;
+        }
+        if let Some(want) = &state.want {
+            let input = Input::Woke(want.ticket, want.names.first().clone());
+            self.step(client, input);
+        }
+    }
+
+    fn granted(&mut self, client: usize, task: usize, grants: &[Grant]) {
+        let Some(mut want) = self.processes[client].tasks[task].want.take() else { return };
+        if let Some(sending) = want.sending.take() {
+            self.step(client, Input::Unsent(sending.context));
+        }
+        for (name, grant) in want.names.as_slice().iter().zip(grants) {
+            let name = self.name_number(name);
+            self.believe(client, task, name, &want, *grant);
+            let guard = Guard { name, hold: grant.hold, owner: want.owner.clone(), options: want.options.clone() };
+            self.processes[client].tasks[task].guards.push(guard);
+        }
+        self.next_act(client, task);
+    }
+
+    fn believe(&mut self, client: usize, task: usize, name: usize, want: &Wanting, grant: Grant) {
+        if grant.how == How::Asked {
+            self.processes[client].leased_since[name] = self.processes[client].answering_since;
+        }
+        let kept = matches!(want.options.term, Term::Kept(_)) && want.options.max_hold.is_none();
+        let belief = Belief {
+            client,
+            name,
+            hold: grant.hold,
+            owner: want.owner.clone(),
+            fence: grant.fence,
+            since: self.at,
+            sent: self.processes[client].answering_since,
+            how: grant.how,
+            leased_since: self.processes[client].leased_since[name],
+            kept,
+        };
+        let left = self.processes[client].table.time_left(self.now(client), &self.names[name], grant.hold);
+        self.story.tell(self.at, Who::Task(client, task), Some(name), || {
+            format!(
+                "holds {:?} ({:?}, {:?}) {:?}, left {left:?}",
+                grant.fence, grant.how, grant.hold, want.options.term
+            )
+        });
+        self.note_grant(&belief);
+        let verdict = lost_before::granted(&self.scene(), &belief);
+        self.must(verdict);
+        let mut fences = std::mem::take(&mut self.fences);
+        let verdict = fences.granted(&self.scene(), &belief);
+        self.fences = fences;
+        self.must(verdict);
+        if grant.how == How::Asked {
+            let mut starvation = std::mem::take(&mut self.starvation);
+            let verdict = starvation.turn(&self.scene(), client);
+            self.starvation = starvation;
+            self.must(verdict);
+        }
+        self.beliefs.push(belief);
+    }
+
+    fn lost(&mut self, client: usize, hold: HoldId, loss: Loss) {
+        let Some(at) = self.beliefs.iter().position(|belief| belief.client == client && belief.hold == hold) else {
+            return;
+        };
+        let belief = self.beliefs.swap_remove(at);
+        self.story.tell(self.at, Who::Client(client), Some(belief.name), || format!("{hold:?} is lost: {loss:?}"));
+        let verdict = keeping::lost(&self.scene(), &belief, loss);
+        self.must(verdict);
+    }
+
+    pub(crate) fn tick(&mut self, client: usize) {
+        let now = self.now(client);
+        let process = &mut self.processes[client];
+        process.tick_at = u64::MAX;
+        if process.table.next_timer().is_some_and(|due| due <= now) {
+            self.step(client, Input::Tick);
+        } else {
+            self.set_timer(client);
+        }
+    }
+
+    fn set_timer(&mut self, client: usize) {
+        let process = &mut self.processes[client];
+        let Some(due) = process.table.next_timer() else { return };
+        let at = process.clock.true_time(due).max(self.at);
+        if process.tick_at == 0 || at < process.tick_at || process.tick_at < self.at {
+            process.tick_at = at;
+            let late = self.chance.within(0..TIMER_LATE);
+            self.agenda.add(at + late, Event::Tick { client });
+        }
+    }
+
+    pub(crate) fn close(&mut self, client: usize) {
+        self.story.tell(self.at, Who::Client(client), None, || "closes".into());
+        self.step(client, Input::Close);
+    }
+
+    /// Gives a guard back.
+    pub(crate) fn give_back(&mut self, client: usize, guard: &Guard, dropped: bool) {
+        self.beliefs.retain(|belief| belief.client != client || belief.hold != guard.hold);
+        let hold = guard.hold;
+        self.story.tell(self.at, Who::Client(client), Some(guard.name), || format!("gives {hold:?} back"));
+        if dropped && self.has_bug(Bug::DroppedGuardKept) {
+            return;
+        }
+        let name = self.names[guard.name].clone();
+        self.step(client, Input::Release(guard.hold, name));
+    }
+}
+
+pub(crate) fn about() -> Arc<About> {
+    Arc::default()
+}

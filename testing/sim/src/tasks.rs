@@ -1,0 +1,185 @@
+//! What tasks do: take locks, hold them, take them again, lengthen them, let them go, and change their minds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::table::{Input, Want};
+use leasehold_core::{Names, Owner};
+
+use crate::chance::MS;
+use crate::process::{Guard, Wanting};
+use crate::story::Who;
+use crate::world::{Event, World};
+
+impl World {
+    /// A task does the next thing.
+    pub(crate) fn act(&mut self, client: usize, task: usize, turn: u32) {
+        let state = &self.processes[client].tasks[task];
+        if state.turn != turn || state.want.is_some() || state.done {
+            return;
+        }
+        if state.guards.is_empty() { self.begin_round(client, task) } else { self.go_on_holding(client, task) }
+    }
+
+    fn begin_round(&mut self, client: usize, task: usize) {
+        let state = &mut self.processes[client].tasks[task];
+        if state.rounds == 0 {
+            state.done = true;
+            return;
+        }
+        state.rounds -= 1;
+        let owner = self.plan.owner(&mut self.chance);
+        let names = self.draw_names();
+        self.want(client, task, names, owner);
+    }
+
+    fn draw_names(&mut self) -> Names {
+        let count = self.names.len() as u64;
+        let several = count > 1 && self.chance.permille(self.plan.habits.group);
+        let first = self.chance.within(0..count) as usize;
+        let mut wanted = vec![self.names[first].clone()];
+        if several {
+            let other = (first + 1 + self.chance.within(0..count - 1) as usize) % self.names.len();
+            wanted.push(self.names[other].clone());
+        }
+        Names::new(wanted).expect("there is a name")
+    }
+
+    fn want(&mut self, client: usize, task: usize, names: Names, owner: Owner) {
+        let options = Arc::new(self.plan.options(&mut self.chance));
+        let once = self.chance.permille(self.plan.habits.once);
+        let ticket = self.processes[client].table.ticket();
+        self.story.tell(self.at, Who::Task(client, task), None, || {
+            let who = owner.as_explicit().map_or("", |id| &**id);
+            format!("wants {names:?} {who} {:?} as {ticket:?}{}", options.term, if once { " once" } else { "" })
+        });
+        let want = Want {
+            names: names.clone(),
+            owner: owner.clone(),
+            options: options.clone(),
+            about: crate::shell::about(),
+            once,
+        };
+        let wanting = Wanting { ticket, names, owner, options, once, extends: false, sending: None, since: self.at };
+        self.begin_wanting(client, task, wanting);
+        self.step(client, Input::Acquire(ticket, want));
+    }
+
+    fn begin_wanting(&mut self, client: usize, task: usize, wanting: Wanting) {
+        let state = &mut self.processes[client].tasks[task];
+        state.turn += 1;
+        state.want = Some(wanting);
+        let turn = state.turn;
+        if self.chance.permille(self.plan.habits.give_up) {
+            let most = self.chance.pick(&[1, 10, 100, 1_000]);
+            let after = self.chance.within(0..most * MS);
+            self.agenda.add(self.at + after, Event::Cancel { client, task, turn });
+        }
+    }
+
+    /// A task that holds something: takes it again, lengthens it, holds it longer, or lets go.
+    fn go_on_holding(&mut self, client: usize, task: usize) {
+        let guards = &self.processes[client].tasks[task].guards;
+        let few = guards.len() < 4;
+        let guard = guards[guards.len() - 1].clone();
+        if few && self.chance.permille(self.plan.habits.reenter) {
+            let names = Names::One(self.names[guard.name].clone());
+            return self.want(client, task, names, guard.owner);
+        }
+        if self.chance.permille(self.plan.habits.extend) {
+            return self.extend(client, task, &guard);
+        }
+        if self.chance.permille(100) {
+            return self.next_act(client, task);
+        }
+        self.let_go(client, task);
+        self.next_act(client, task);
+    }
+
+    fn extend(&mut self, client: usize, task: usize, guard: &Guard) {
+        let ticket = self.processes[client].table.ticket();
+        let term = guard.options.term.lease() * self.chance.within(1..4) as u32;
+        let name = self.names[guard.name].clone();
+        let names = Names::One(name.clone());
+        let wanting = Wanting {
+            ticket,
+            names,
+            owner: guard.owner.clone(),
+            options: guard.options.clone(),
+            once: false,
+            extends: true,
+            sending: None,
+            since: self.at,
+        };
+        self.story.tell(self.at, Who::Task(client, task), Some(guard.name), || {
+            format!("lengthens {:?} by {term:?}", guard.hold)
+        });
+        self.begin_wanting(client, task, wanting);
+        self.step(client, Input::Extend(ticket, guard.hold, name, term));
+    }
+
+    /// Gives back one guard, or all of a group.
+    fn let_go(&mut self, client: usize, task: usize) {
+        let all = self.chance.permille(300);
+        let dropped = self.chance.permille(400);
+        let guards = &mut self.processes[client].tasks[task].guards;
+        let first = self.chance.within(0..guards.len() as u64) as usize;
+        let given = if all { std::mem::take(guards) } else { vec![guards.swap_remove(first)] };
+        for guard in &given {
+            self.give_back(client, guard, dropped);
+        }
+    }
+
+    pub(crate) fn next_act(&mut self, client: usize, task: usize) {
+        let hold = self.plan.hold;
+        let after = self.chance.within(0..hold);
+        let state = &mut self.processes[client].tasks[task];
+        state.turn += 1;
+        let turn = state.turn;
+        self.agenda.add(self.at + after, Event::Act { client, task, turn });
+    }
+
+    pub(crate) fn end_wanting(&mut self, client: usize, task: usize) {
+        let want = self.processes[client].tasks[task].want.take();
+        self.next_act(client, task);
+        if let Some(sending) = want.and_then(|want| want.sending) {
+            self.step(client, Input::Unsent(sending.context));
+        }
+    }
+
+    /// A task sends what it was told to send, unless it is dropped just before.
+    pub(crate) fn send(&mut self, client: usize, task: usize, turn: u32) {
+        let state = &mut self.processes[client].tasks[task];
+        if state.turn != turn {
+            return;
+        }
+        let Some(sending) = state.want.as_mut().and_then(|want| want.sending.take()) else { return };
+        if self.chance.permille(self.plan.habits.unsent) {
+            if let Some(want) = &mut self.processes[client].tasks[task].want {
+                want.sending = Some(sending);
+            }
+            return self.cancel(client, task, turn);
+        }
+        self.call(client, *sending);
+    }
+
+    /// A task no longer wants what it waits for.
+    pub(crate) fn cancel(&mut self, client: usize, task: usize, turn: u32) {
+        let state = &mut self.processes[client].tasks[task];
+        if state.turn != turn {
+            return;
+        }
+        let Some(want) = state.want.take() else { return };
+        self.story.tell(self.at, Who::Task(client, task), None, || format!("cancels {:?}", want.ticket));
+        self.step(client, Input::Cancel(want.ticket, want.names.first().clone()));
+        if let Some(sending) = want.sending {
+            self.step(client, Input::Unsent(sending.context));
+        }
+        self.next_act(client, task);
+    }
+
+    /// For how long a task holds, at most.
+    pub(crate) fn random_within(&mut self, most: u64) -> Duration {
+        Duration::from_nanos(self.chance.within(0..most))
+    }
+}

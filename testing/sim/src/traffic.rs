@@ -1,0 +1,197 @@
+//! Calls, answers and hints on their way between processes and the store.
+
+use leasehold_core::port::{Acquired, Released};
+use leasehold_core::table::{Answer, Input, Request, Sending};
+use leasehold_core::{Error, ErrorKind, Outcome};
+
+use crate::chance::MS;
+use crate::invariants::only_holder;
+use crate::network::{self, Fate};
+use crate::process::Kind;
+use crate::store::Ask;
+use crate::story::Who;
+use crate::telling;
+use crate::world::{Event, World};
+
+impl World {
+    /// Sends a call; it will be answered, or given up.
+    pub(crate) fn call(&mut self, client: usize, sending: Sending) {
+        self.calls += 1;
+        let call = self.calls;
+        let Sending { context, request } = sending;
+        let about = self.about(&request);
+        self.processes[client].calls.push((call, context, Kind::of(&request)));
+        if self.is_faulty() && self.chance.permille(self.plan.faults.refuse) {
+            self.story.tell(self.at, Who::Client(client), about, || {
+                format!("call {call} is refused: {}", telling::request(&request))
+            });
+            let answer = Box::new(failed(Kind::of(&request), Outcome::NotApplied));
+            let after = self.chance.within(0..2 * MS);
+            return self.agenda.add(self.at + after, Event::Reply { client, call, answer });
+        }
+        let limit = self.plan.call_limit;
+        self.agenda.add(self.at + limit, Event::GivenUp { client, call });
+        let may_repeat = !matches!(request, Request::Watch(_));
+        let fate = self.fate(client, may_repeat);
+        self.story.tell(self.at, Who::Client(client), about, || {
+            format!("call {call} {}: {}", telling::fate(fate), telling::request(&request))
+        });
+        let ask = Ask::Call(request);
+        if let Some(again) = fate.again {
+            self.agenda.add(self.at + again, Event::AtStore { client, call, ask: ask.clone(), copy: true });
+        }
+        if let Some(arrives) = fate.arrives {
+            self.agenda.add(self.at + arrives, Event::AtStore { client, call, ask, copy: false });
+        }
+    }
+
+    pub(crate) fn unwatch(&mut self, client: usize, ask: Ask) {
+        if let Some(arrives) = self.fate(client, false).arrives {
+            self.agenda.add(self.at + arrives, Event::AtStore { client, call: 0, ask, copy: false });
+        }
+    }
+
+    fn fate(&mut self, client: usize, may_repeat: bool) -> Fate {
+        let process = &self.processes[client];
+        if process.cut_until > self.at {
+            return Fate::default();
+        }
+        let faults = (self.at < self.quiet_since).then_some(&self.plan.faults);
+        network::fate(&mut self.chance, faults, process.latency, may_repeat)
+    }
+
+    /// A message arrives at the store.
+    pub(crate) fn at_store(&mut self, client: usize, call: u64, ask: &Ask, copy: bool) {
+        if self.store.down_until > self.at {
+            return;
+        }
+        let id = self.processes[client].id;
+        let held_before = self.taken_names();
+        let (answer, hints) = self.store.execute(self.at, id, ask);
+        let stray = copy && self.answered.contains(&call);
+        self.observe_store(client, ask, answer.as_ref(), held_before, stray);
+        for (who, name) in hints {
+            let Some(to) = self.client_of(who) else { continue };
+            let fate = self.fate(to, false);
+            let number = self.name_number(&name);
+            let lost = self.chance.permille(self.plan.faults.hint_loss);
+            self.story.tell(self.at, Who::Store, Some(number), || {
+                format!("hints client {to}{}", if lost { " (lost)" } else { "" })
+            });
+            if let (false, Some(arrives)) = (lost, fate.arrives) {
+                self.agenda.add(self.at + arrives, Event::Hint { client: to, name: Some(number) });
+            }
+        }
+        if let Some(answer) = answer {
+            let about = if let Ask::Call(request) = ask { self.about(request) } else { None };
+            let fate = self.fate(client, false);
+            self.story.tell(self.at, Who::Store, about, || {
+                format!("answers call {call} {}: {}", telling::fate(fate), telling::answer(&answer))
+            });
+            if let Some(arrives) = fate.arrives {
+                let answer = Box::new(answer);
+                self.agenda.add(self.at + arrives, Event::Reply { client, call, answer });
+            }
+        }
+    }
+
+    /// Sees anew which names are free.
+    pub(crate) fn look_at_store(&mut self) {
+        let now = self.store.clock.store_time(self.at);
+        for number in 0..self.names.len() {
+            let inspected = self.store.reference.inspect(now, &self.names[number]);
+            let left = inspected.holders.first().and_then(|holder| holder.left).unwrap_or_default();
+            self.wake_up.free(number, self.at + left.as_nanos() as u64 * 101 / 100);
+        }
+    }
+
+    fn taken_names(&self) -> u8 {
+        let now = self.store.clock.store_time(self.at);
+        let taken = |(number, name)| u8::from(!self.store.reference.inspect(now, name).holders.is_empty()) << number;
+        self.names.iter().enumerate().map(taken).sum()
+    }
+
+    /// Looks at what a message did to the store.
+    fn observe_store(&mut self, client: usize, ask: &Ask, answer: Option<&Answer>, before: u8, stray: bool) {
+        let now = self.store.clock.store_time(self.at);
+        match (ask, answer) {
+            (Ask::Call(Request::Acquire(request)), Some(Answer::Acquire(Ok(answered)))) => {
+                if let Acquired::Granted(grants) = &answered.result {
+                    for (name, grant) in request.names.as_slice().iter().zip(grants) {
+                        let number = self.name_number(name);
+                        if before >> number & 1 == 0 {
+                            self.strays[number] |= stray;
+                            let verdict = self.wake_up.taken(&self.scene(), number);
+                            self.must(verdict);
+                        }
+                        self.wake_up.free(number, self.at + grant.left.as_nanos() as u64 * 101 / 100);
+                    }
+                }
+            }
+            (Ask::Call(Request::Release(request)), Some(Answer::Release(Ok(answered)))) => {
+                let number = self.name_number(&request.name);
+                if let Released::Released { .. } = answered.result {
+                    self.wake_up.free(number, self.at + request.linger.as_nanos() as u64);
+                    let verdict = only_holder::removed(&self.scene(), client, number);
+                    self.must(verdict);
+                }
+            }
+            (Ask::Call(Request::Renew(renews)), _) => {
+                for renew in renews {
+                    let number = self.name_number(&renew.lease.name);
+                    let inspected = self.store.reference.inspect(now, &renew.lease.name);
+                    if let Some(left) = inspected.holders.first().and_then(|holder| holder.left) {
+                        self.wake_up.free(number, self.at + left.as_nanos() as u64 * 101 / 100);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An answer arrives; after the call was given up it is ignored.
+    pub(crate) fn replied(&mut self, client: usize, call: u64, answer: Answer) {
+        let process = &mut self.processes[client];
+        let Some(at) = process.calls.iter().position(|(id, ..)| *id == call) else { return };
+        let (_, context, _) = process.calls.swap_remove(at);
+        if self.plan.faults.repeat > 0 {
+            self.answered.insert(call);
+        }
+        process.answering_since = process.clock.true_time(context.sent());
+        self.step(client, Input::Answer(context, answer));
+    }
+
+    /// A call took too long.
+    pub(crate) fn given_up(&mut self, client: usize, call: u64) {
+        let process = &mut self.processes[client];
+        let Some(at) = process.calls.iter().position(|(id, ..)| *id == call) else { return };
+        let (_, context, kind) = process.calls.swap_remove(at);
+        self.story.tell(self.at, Who::Client(client), None, || format!("gives up call {call}"));
+        self.step(client, Input::Answer(context, failed(kind, Outcome::Unknown)));
+    }
+
+    pub(crate) fn hinted(&mut self, client: usize, name: Option<usize>) {
+        let input = name.map_or(Input::HintAll, |name| Input::Hint(self.names[name].clone()));
+        self.step(client, input);
+    }
+
+    fn about(&self, request: &Request) -> Option<usize> {
+        match request {
+            Request::Acquire(acquire) => Some(self.name_number(acquire.names.first())),
+            Request::Release(release) => Some(self.name_number(&release.name)),
+            Request::Renew(leases) if leases.len() == 1 => Some(self.name_number(&leases[0].lease.name)),
+            Request::Renew(_) => None,
+            Request::Watch(name) => Some(self.name_number(name)),
+        }
+    }
+}
+
+fn failed(kind: Kind, outcome: Outcome) -> Answer {
+    let error = Error::new(ErrorKind::Unreachable, "call", "no answer").with_outcome(outcome);
+    match kind {
+        Kind::Acquire => Answer::Acquire(Err(error)),
+        Kind::Renew => Answer::Renew(Err(error)),
+        Kind::Release => Answer::Release(Err(error)),
+        Kind::Watch => Answer::Watch(Err(error)),
+    }
+}

@@ -1,0 +1,275 @@
+//! One world: everything in it drawn from a seed, run event by event on virtual time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use leasehold_core::planted::{Bug, Planted};
+use leasehold_core::reference::Reference;
+use leasehold_core::table::Answer;
+use leasehold_core::{ClientId, Name};
+
+use crate::agenda::Agenda;
+use crate::beliefs::Belief;
+use crate::chance::{Chance, SECOND};
+use crate::clock::Clock;
+use crate::invariants::fences::Fences;
+use crate::invariants::starvation::Starvation;
+use crate::invariants::wake_up::WakeUp;
+use crate::invariants::{Scene, Verdict, Violation, exclusion, left_over, wake_up};
+use crate::plan::{self, Plan};
+use crate::process::Process;
+use crate::store::{Ask, StoreNode};
+use crate::story::{Story, Who};
+
+/// A world under way.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) plan: Plan,
+    pub(crate) chance: Chance,
+    pub(crate) at: u64,
+    pub(crate) quiet_since: u64,
+    /// When it is going to be quiet.
+    pub(crate) quiet_from: u64,
+    pub(crate) agenda: Agenda<Event>,
+    pub(crate) names: Arc<[Name]>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) store: StoreNode,
+    pub(crate) old_copy: Option<Box<Reference>>,
+    pub(crate) remembers: bool,
+    pub(crate) planted: Planted,
+    pub(crate) beliefs: Vec<Belief>,
+    pub(crate) fences: Fences,
+    pub(crate) starvation: Starvation,
+    pub(crate) wake_up: WakeUp,
+    pub(crate) verdict: Verdict,
+    pub(crate) story: Story,
+    pub(crate) calls: u64,
+    /// Calls that were answered, where requests may be repeated.
+    pub(crate) answered: BTreeSet<u64>,
+    /// Names that a copy of an answered request took, for nobody: until their lease ends.
+    pub(crate) strays: [bool; 3],
+    history: History,
+}
+
+/// What happened in a world, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct History {
+    /// How many events there were.
+    pub events: u64,
+    /// How many grants were told.
+    pub grants: u64,
+    /// A digest of all of them in order: equal for equal histories.
+    pub digest: u64,
+}
+
+/// Something that is going to happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    AtStore { client: usize, call: u64, ask: Ask, copy: bool },
+    Reply { client: usize, call: u64, answer: Box<Answer> },
+    GivenUp { client: usize, call: u64 },
+    Hint { client: usize, name: Option<usize> },
+    Tick { client: usize },
+    Act { client: usize, task: usize, turn: u32 },
+    Send { client: usize, task: usize, turn: u32 },
+    Woke { client: usize, task: usize, sleep: u32 },
+    Cancel { client: usize, task: usize, turn: u32 },
+    Close { client: usize },
+    Disaster(crate::disasters::Disaster),
+}
+
+impl Event {
+    fn client(&self) -> Option<usize> {
+        match self {
+            Self::AtStore { .. } | Self::Disaster(_) => None,
+            Self::Reply { client, .. }
+            | Self::GivenUp { client, .. }
+            | Self::Hint { client, .. }
+            | Self::Tick { client }
+            | Self::Act { client, .. }
+            | Self::Send { client, .. }
+            | Self::Woke { client, .. }
+            | Self::Cancel { client, .. }
+            | Self::Close { client } => Some(*client),
+        }
+    }
+}
+
+/// Where store time stands when a world begins: some years after its epoch.
+const STORE_BEGINS: u64 = 6 * 365 * 86_400 * SECOND;
+/// No world goes on for more events than this.
+const EVENTS_MAX: u64 = 300_000;
+
+impl World {
+    /// Draws a world from a seed, with one bug switched on or none.
+    pub fn new(seed: u64, bug: Option<Bug>, told: bool) -> Self {
+        let mut chance = Chance::new(seed);
+        let plan = Plan::draw(&mut chance);
+        let planted = bug.map_or_else(Planted::default, Planted::with);
+        let mut reference = Reference::new(seed, plan.fences_kept_for);
+        reference.plant(planted);
+        let clock = Clock::new(STORE_BEGINS, error(&mut chance));
+        let mut world = Self {
+            chance,
+            at: 0,
+            quiet_since: u64::MAX,
+            quiet_from: u64::MAX,
+            agenda: Agenda::new(),
+            names: plan::names(plan.names),
+            processes: Vec::new(),
+            store: StoreNode::new(reference, clock),
+            old_copy: None,
+            remembers: true,
+            planted,
+            beliefs: Vec::new(),
+            fences: Fences::default(),
+            starvation: Starvation::default(),
+            wake_up: WakeUp::default(),
+            verdict: Ok(()),
+            story: Story::new(told),
+            calls: 0,
+            answered: BTreeSet::new(),
+            strays: [false; 3],
+            history: History::default(),
+            plan,
+        };
+        world.at = SECOND;
+        world.populate();
+        world
+    }
+
+    fn populate(&mut self) {
+        let plan = format_args!("{:?}", self.plan).to_string();
+        self.story.tell(self.at, Who::World, None, || plan);
+        for client in 0..self.plan.clients {
+            let latency = self.plan.latency[client];
+            self.add_process(latency);
+        }
+        self.plan_disasters();
+    }
+
+    /// Runs it to its end.
+    pub fn run(&mut self) -> Result<History, Violation> {
+        let mut end = u64::MAX;
+        while let Some((at, event)) = self.agenda.next() {
+            if self.quiet_since != u64::MAX && end == u64::MAX {
+                end = self.quiet_since + wake_up::time_to_finish(&self.plan);
+            }
+            if at > end || self.history.events > EVENTS_MAX {
+                break;
+            }
+            self.at = at;
+            self.happen(event);
+            self.verdict.clone()?;
+        }
+        wake_up::finished(&self.scene())?;
+        left_over::check(&self.scene(), &self.store, self.strays)?;
+        Ok(self.history)
+    }
+
+    /// What happened, for people, about one name or all.
+    pub fn timeline(&self, name: Option<usize>) -> String {
+        self.story.timeline(name)
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Some(client) = event.client() {
+            let process = &self.processes[client];
+            if !process.alive {
+                return;
+            }
+            if process.asleep_until > self.at {
+                let later = process.asleep_until + self.chance.within(0..300_000);
+                return self.agenda.add(later, event);
+            }
+        }
+        self.note(&event);
+        match event {
+            Event::AtStore { client, call, ask, copy } => self.at_store(client, call, &ask, copy),
+            Event::Reply { client, call, answer } => self.replied(client, call, *answer),
+            Event::GivenUp { client, call } => self.given_up(client, call),
+            Event::Hint { client, name } => self.hinted(client, name),
+            Event::Tick { client } => self.tick(client),
+            Event::Act { client, task, turn } => self.act(client, task, turn),
+            Event::Send { client, task, turn } => self.send(client, task, turn),
+            Event::Woke { client, task, sleep } => self.woke(client, task, sleep),
+            Event::Cancel { client, task, turn } => self.cancel(client, task, turn),
+            Event::Close { client } => self.close(client),
+            Event::Disaster(disaster) => self.strike(disaster),
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        let kind = match event {
+            Event::AtStore { .. } => 1,
+            Event::Reply { .. } => 2,
+            Event::GivenUp { .. } => 3,
+            Event::Hint { .. } => 4,
+            Event::Tick { .. } => 5,
+            Event::Act { .. } => 6,
+            Event::Send { .. } => 7,
+            Event::Woke { .. } => 8,
+            Event::Cancel { .. } => 9,
+            Event::Close { .. } => 10,
+            Event::Disaster(_) => 11,
+        };
+        self.history.events += 1;
+        self.digest(kind ^ self.at << 8);
+    }
+
+    fn digest(&mut self, number: u64) {
+        self.history.digest = (self.history.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+    }
+
+    pub(crate) fn note_grant(&mut self, belief: &Belief) {
+        self.history.grants += 1;
+        self.digest(belief.fence.get());
+    }
+
+    pub(crate) fn scene(&self) -> Scene<'_> {
+        Scene {
+            at: self.at,
+            quiet_since: self.quiet_since,
+            plan: &self.plan,
+            processes: &self.processes,
+            names: &self.names,
+            beliefs: &self.beliefs,
+            remembers: self.remembers,
+        }
+    }
+
+    pub(crate) fn must(&mut self, verdict: Verdict) {
+        if self.verdict.is_ok() {
+            self.verdict = verdict;
+        }
+    }
+
+    pub(crate) fn check_exclusion(&mut self) {
+        if self.beliefs.len() > 1 {
+            let verdict = exclusion::check(&self.scene());
+            self.must(verdict);
+        }
+    }
+
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.at < self.quiet_since
+    }
+
+    pub(crate) fn has_bug(&self, bug: Bug) -> bool {
+        self.planted.is(bug)
+    }
+
+    pub(crate) fn name_number(&self, name: &Name) -> usize {
+        self.names.iter().position(|known| known == name).unwrap_or(0)
+    }
+
+    pub(crate) fn client_of(&self, id: ClientId) -> Option<usize> {
+        self.processes.iter().position(|process| process.id == id)
+    }
+}
+
+/// A clock's rate error: at most half of a percent, so that two clocks drift apart by no more than one.
+pub(crate) fn error(chance: &mut Chance) -> i64 {
+    let part = chance.pick(&[0, 100, 4_900]);
+    chance.within(0..2 * part + 1) as i64 - part as i64
+}
