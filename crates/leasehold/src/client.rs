@@ -244,6 +244,13 @@ impl Client {
         self.shell.store.label()
     }
 
+    /// How much this client has in use: names that it holds, wants or has open with the store, tasks that wait, guards that are
+    /// watched or were lost and still live. Zero when all is given back: for metrics, and for finding leaks.
+    pub fn in_use(&self) -> usize {
+        let state = self.shell.state();
+        state.table.len() + state.table.remnants() + state.mailboxes.len() + state.lost.len()
+    }
+
     /// Gives back everything that this client holds, and waits for it. Waiting acquires end with an error; guards that are left are
     /// lost. Every later acquire is refused.
     ///

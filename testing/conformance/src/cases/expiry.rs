@@ -1,0 +1,113 @@
+//! A fixed lease ends when it ends: its holder hears of it first, then another may come.
+
+use std::time::Instant;
+
+use leasehold::{ErrorKind, Loss};
+
+use crate::case::{Checked, Need};
+use crate::hand::{Hand, is_busy};
+use crate::world::{World, eventually, granted, soon};
+
+crate::cases! {
+    async a_fixed_lease_ends;
+    async lost_comes_before_the_next_owner needs [Need::LostBefore];
+    async a_late_guard_harms_nobody;
+    async the_store_frees_a_dead_holders_lock;
+    async a_lease_is_not_shorter_than_asked;
+    async leaves_nothing_behind;
+}
+
+async fn a_fixed_lease_ends(world: World) -> Checked {
+    let client = world.client().await?;
+    let began = Instant::now();
+    let guard = granted(&client.lock("a").lease(world.short())).await?;
+    assert!(guard.time_left().is_some_and(|left| left <= world.short()));
+    let loss = soon("lost", guard.lost()).await?;
+    let took = began.elapsed();
+    assert_eq!(loss, Loss::TimeEnded);
+    assert!(took >= world.short() / 2, "lost after {took:?} of {:?}", world.short());
+    assert!(!guard.is_valid());
+    assert_eq!(guard.time_left(), None);
+    assert_eq!(guard.holds(), 0);
+    assert_eq!(guard.release().await.map_err(|error| error.kind()), Err(ErrorKind::Lost));
+    world.quiet(&client).await
+}
+
+/// Strict on safety: at the moment of the next grant the signal has been given.
+async fn lost_comes_before_the_next_owner(world: World) -> Checked {
+    let (one, two) = (world.client().await?, world.client().await?);
+    for _ in 0..3 {
+        let first = granted(&one.lock("a").lease(world.short() * 3)).await?;
+        let signal = first.lost_signal();
+        let second = granted(&two.lock("a")).await?;
+        assert!(signal.is_lost(), "another was granted before the first was told");
+        assert!(!first.is_valid());
+        assert!(second.is_valid());
+        second.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_late_guard_harms_nobody(world: World) -> Checked {
+    let (one, two) = (world.client().await?, world.client().await?);
+    let late = granted(&one.lock("a").lease(world.short())).await?;
+    let dropped = granted(&one.lock("b").lease(world.short())).await?;
+    let (a, b) = (granted(&two.lock("a")).await?, granted(&two.lock("b")).await?);
+    drop(dropped);
+    assert_eq!(late.release().await.map_err(|error| error.kind()), Err(ErrorKind::Lost));
+    world.quiet(&one).await?;
+    for guard in [a, b] {
+        assert!(guard.is_valid());
+        assert_eq!(two.inspect(guard.name().as_str()).await?.holders[0].fence, Some(guard.fence()));
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Nobody renews and nobody releases: the store itself lets others in.
+async fn the_store_frees_a_dead_holders_lock(world: World) -> Checked {
+    let mut hand = Hand::new(&world).await?;
+    let mut dead = hand.asking("a");
+    dead.lease = world.short();
+    hand.take(&dead).await?;
+    let client = world.client().await?;
+    let guard = granted(&client.lock("a")).await?;
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+/// The store may hold it longer than asked, never shorter.
+async fn a_lease_is_not_shorter_than_asked(world: World) -> Checked {
+    let mut hand = Hand::new(&world).await?;
+    let mut first = hand.asking("a");
+    first.lease = world.short();
+    hand.take(&first).await?;
+    let taken = Instant::now();
+    let next = hand.asking("a");
+    loop {
+        let asked = Instant::now();
+        if is_busy(&hand.acquire(&next).await?) {
+            tokio::time::sleep(world.short() / 50).await;
+            continue;
+        }
+        let answered = Instant::now();
+        assert!(answered - taken + (answered - asked) >= world.short() * 98 / 100, "free after {:?}", answered - taken);
+        return Ok(());
+    }
+}
+
+/// Names that were used once and whose lease ran out are forgotten.
+async fn leaves_nothing_behind(world: World) -> Checked {
+    let client = world.client().await?;
+    let mut guards = Vec::new();
+    for at in 0..50 {
+        guards.push(granted(&client.lock(format!("once-{at}")).lease(world.short())).await?);
+    }
+    for guard in &guards {
+        soon("lost", guard.lost()).await?;
+    }
+    eventually(async || client.list("").await.is_ok_and(|held| held.is_empty())).await?;
+    drop(guards);
+    world.quiet(&client).await?;
+    world.empty().await
+}

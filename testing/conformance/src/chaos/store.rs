@@ -1,0 +1,163 @@
+//! The store that meets the faults.
+
+use std::future::{Future, poll_fn};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold::port::{
+    Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+};
+use leasehold::{Capability, Error, ErrorKind, Name, Outcome, Store};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Sleep;
+
+use super::{Chaos, Fault, Kind};
+
+/// A store behind a layer of chaos.
+pub(super) struct Stormy {
+    pub(super) chaos: Chaos,
+    pub(super) inner: Arc<dyn Store>,
+}
+
+impl Stormy {
+    fn call<T: Send + Unpin + 'static>(
+        &self,
+        kind: Kind,
+        call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send + 'static,
+    ) -> Call<Reply<T>> {
+        self.met(self.chaos.meet(kind), call)
+    }
+
+    fn met<T: Send + Unpin + 'static>(
+        &self,
+        fault: Option<Fault>,
+        call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send + 'static,
+    ) -> Call<Reply<T>> {
+        match fault {
+            None => call(&self.inner),
+            Some(fault) => Call::pending(meet(self.chaos.clone(), fault, self.inner.clone(), call)),
+        }
+    }
+}
+
+async fn meet<T: Unpin>(
+    chaos: Chaos,
+    fault: Fault,
+    inner: Arc<dyn Store>,
+    call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send,
+) -> Reply<T> {
+    match fault {
+        Fault::LoseReply => {
+            drop(call(&inner).await);
+            Err(lost("the reply was lost", Outcome::Unknown))
+        }
+        Fault::LoseRequest(outcome) => Err(lost("the request was lost", outcome)),
+        Fault::Park => Err(lost("the request sits in a dead socket", Outcome::Unknown)),
+        Fault::Delay(late) => {
+            sleep(late).await;
+            call(&inner).await
+        }
+        Fault::DelayReply(late) => {
+            let reply = call(&inner).await;
+            sleep(late).await;
+            reply
+        }
+        Fault::Hang => {
+            // An error says that the sender is gone, and it is held here.
+            let _ = chaos.0.calmed.subscribe().changed().await;
+            call(&inner).await
+        }
+        Fault::Polls(times) => {
+            pending(times).await;
+            let reply = call(&inner).await;
+            pending(times).await;
+            reply
+        }
+    }
+}
+
+fn lost(what: &str, outcome: Outcome) -> Error {
+    Error::new(ErrorKind::Unreachable, "chaos", what).with_outcome(outcome)
+}
+
+fn pending(times: u32) -> impl Future<Output = ()> {
+    let mut left = times;
+    poll_fn(move |task| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        task.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+/// On a runtime that outlives every runtime of a case's: a call may be finished elsewhere than it was begun.
+fn sleep(span: Duration) -> Sleep {
+    static TIMERS: OnceLock<Runtime> = OnceLock::new();
+    let make = || Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime for timers");
+    let _context = TIMERS.get_or_init(make).enter();
+    tokio::time::sleep(span)
+}
+
+impl Store for Stormy {
+    fn label(&self) -> &Arc<str> {
+        self.inner.label()
+    }
+
+    fn capability(&self) -> Capability {
+        self.inner.capability()
+    }
+
+    fn clock(&self) -> Call<Reply<()>> {
+        self.call(Kind::Clock, |inner| inner.clock())
+    }
+
+    fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
+        let fault = self.chaos.meet(Kind::Acquire);
+        if fault == Some(Fault::Park) {
+            self.chaos.state().parked.push((self.inner.clone(), request.clone()));
+        }
+        self.met(fault, move |inner| inner.acquire(request))
+    }
+
+    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
+        self.call(Kind::Renew, move |inner| inner.renew(leases))
+    }
+
+    fn release(&self, request: Release) -> Call<Reply<Released>> {
+        self.call(Kind::Release, move |inner| inner.release(request))
+    }
+
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+        let chaos = self.chaos.clone();
+        let sink: HintSink = Arc::new(move |hint| {
+            if !chaos.state().hints_lost {
+                sink(hint);
+            }
+        });
+        self.call(Kind::Watch, move |inner| inner.watch(client, name, sink))
+    }
+
+    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
+        self.chaos.meet(Kind::Unwatch);
+        self.inner.unwatch(client, name)
+    }
+
+    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
+        self.call(Kind::Operate, move |inner| inner.inspect(name))
+    }
+
+    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
+        self.call(Kind::Operate, move |inner| inner.list(prefix, after, limit))
+    }
+
+    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+        self.call(Kind::Operate, move |inner| inner.break_lock(name, how))
+    }
+
+    fn close(&self, client: ClientId) -> Call<()> {
+        self.inner.close(client)
+    }
+}

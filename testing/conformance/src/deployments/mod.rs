@@ -1,0 +1,12 @@
+//! Every deployment there is.
+
+mod memory;
+
+use std::sync::Arc;
+
+use crate::deployment::Deployment;
+
+/// All of them.
+pub fn all() -> Vec<Arc<dyn Deployment>> {
+    vec![Arc::new(memory::Memory)]
+}

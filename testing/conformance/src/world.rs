@@ -1,0 +1,176 @@
+//! What a case is given: a fresh place on some store, and clients and connections to it.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use leasehold::{Capability, Client, ClientBuilder, Guard, Store};
+use leasehold_core::waiting::Rng;
+
+use crate::case::{Checked, Failure};
+use crate::chaos::Chaos;
+use crate::deployment::Place;
+
+/// The shortest lease that survives a noisy machine.
+const SHORT_MIN: Duration = Duration::from_millis(100);
+/// How late something may be that must happen, before it counts as never.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+/// How often is looked where nothing tells of a change.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A fresh place on some store.
+#[derive(Clone)]
+pub struct World {
+    place: Arc<dyn Place>,
+    /// What the store can do.
+    pub capability: Capability,
+    /// For everything random in the case.
+    pub seed: u64,
+}
+
+impl World {
+    /// On a place.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached.
+    pub async fn new(place: Arc<dyn Place>, seed: u64) -> Result<Self, Failure> {
+        let capability = Client::connect(&place.url()).await?.capability();
+        Ok(Self { place, capability, seed })
+    }
+
+    /// The URL of the place.
+    pub fn url(&self) -> String {
+        self.place.url()
+    }
+
+    /// A short lease: the shortest that this store takes and that survives a noisy machine.
+    pub fn short(&self) -> Duration {
+        self.capability.lease_min.max(SHORT_MIN)
+    }
+
+    /// Random numbers of this trial.
+    pub fn rng(&self) -> Rng {
+        Rng::new(self.seed)
+    }
+
+    /// A client of its own.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot connect.
+    pub async fn client(&self) -> Result<Client, Failure> {
+        Ok(self.builder().connect().await?)
+    }
+
+    /// A client that is not connected yet.
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.place.url())
+    }
+
+    /// A client over a layer of chaos.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot connect.
+    pub async fn client_over(&self, chaos: &Chaos) -> Result<Client, Failure> {
+        Ok(self.builder().layer(chaos.clone()).connect().await?)
+    }
+
+    /// The port itself, over connections of its own.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot connect.
+    pub async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
+        let seen: Arc<Mutex<Option<Arc<dyn Store>>>> = Arc::default();
+        let capture = {
+            let seen = seen.clone();
+            move |store: Arc<dyn Store>| {
+                *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(store.clone());
+                store
+            }
+        };
+        self.builder().layer(capture).connect().await?;
+        let store = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        store.ok_or_else(|| "the client put no layer around its store".into())
+    }
+
+    /// Stops the store and starts it again.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come back.
+    pub async fn restart(&self) -> Checked {
+        self.place.restart().await
+    }
+
+    /// Waits until a client has nothing held, wanted or open with the store.
+    ///
+    /// # Errors
+    ///
+    /// When that does not happen.
+    pub async fn quiet(&self, client: &Client) -> Checked {
+        let quiet = async || client.in_use() == 0;
+        eventually(quiet)
+            .await
+            .map_err(|_| format!("{} names or waiters are left in the client", client.in_use()).into())
+    }
+
+    /// Waits until the store has nothing: no lock, no waiter, and no record where one can look.
+    ///
+    /// # Errors
+    ///
+    /// When that does not happen.
+    pub async fn empty(&self) -> Checked {
+        let store = self.store().await?;
+        let empty = async || store.list(String::new(), None, 10).await.is_ok_and(|held| held.result.is_empty());
+        if eventually(empty).await.is_err() {
+            let left = store.list(String::new(), None, 10).await?.result;
+            return Err(format!("left in the store: {left:?}").into());
+        }
+        // A store may sweep its records only as it goes; so a lock of its own is taken and given back each time.
+        let client = self.client().await?;
+        let swept = async || {
+            if let Ok(guard) = client.lock("sweep").acquire().await {
+                drop(guard.release().await);
+            }
+            self.place.records().is_none_or(|records| records == 0)
+        };
+        eventually(swept).await.map_err(|_| format!("{:?} records are left in the store", self.place.records()).into())
+    }
+}
+
+/// Waits for something that nothing tells of.
+///
+/// # Errors
+///
+/// When it does not happen in time.
+pub async fn eventually(mut happened: impl AsyncFnMut() -> bool) -> Checked {
+    let began = Instant::now();
+    while !happened().await {
+        if began.elapsed() > PATIENCE {
+            return Err(format!("it did not happen within {PATIENCE:?}").into());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// Waits for a future, but not for ever.
+///
+/// # Errors
+///
+/// When it is not done in time.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::time::timeout(PATIENCE, future).await.map_err(|_| format!("{what}: not within {PATIENCE:?}").into())
+}
+
+/// Waits for a lock, but not for ever.
+///
+/// # Errors
+///
+/// When it does not come in time.
+pub async fn granted(lock: &leasehold::Lock) -> Result<Guard, Failure> {
+    Ok(soon("acquire", lock.acquire()).await??)
+}
