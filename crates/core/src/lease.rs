@@ -48,6 +48,12 @@ pub fn renew_due(sent: Moment, lease: Duration) -> Moment {
     sent + lease / 3
 }
 
+/// When a renewal that has not been answered is sent again, though its call is still under way: one lost message must not cost the
+/// lock, however long a call may take.
+pub fn renew_hanging(sent: Moment, lease: Duration) -> Moment {
+    sent + lease / 6
+}
+
 /// How long after a failed renewal the next is tried: often enough for several tries before the deadline.
 pub fn renew_again(now: Moment, lease: Duration) -> Moment {
     now + (lease / 12).clamp(Duration::from_millis(2), Duration::from_secs(1))

@@ -106,6 +106,13 @@ pub enum StoreOwner {
     Shared(Arc<str>),
 }
 
+impl StoreOwner {
+    /// Whether several clients may be this owner: then one client's hold can outlast what that client knows of the lease.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+}
+
 impl fmt::Display for StoreOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -356,7 +356,8 @@ impl Record {
 impl Row {
     /// The owner is here already: the same request sent again, or a re-entry of a shared owner.
     fn enter(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
-        let again = self.holds.contains(&request.request) && !planted.is(Bug::ResentAcquireCounts);
+        let known = self.holds.contains(&request.request) || self.given.contains(&request.request);
+        let again = known && !planted.is(Bug::ResentAcquireCounts);
         if !again && matches!(self.owner, StoreOwner::Shared(_)) {
             self.holds.push(request.request);
             self.expires = self.expires.max(now + request.lease);

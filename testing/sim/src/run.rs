@@ -40,7 +40,8 @@ pub fn tell(seed: u64, bug: Option<Bug>, whole: bool) -> (String, Result<History
     let mut world = World::new(seed, bug, true);
     let result = calmly(|| world.run());
     let name = result.as_ref().err().and_then(|violation| violation.name).filter(|_| !whole);
-    (world.timeline(name), result)
+    let tables = if whole { world.tables() } else { String::new() };
+    (world.timeline(name) + &tables, result)
 }
 
 /// The command that repeats a world.

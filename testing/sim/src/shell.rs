@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::beliefs::Belief;
 use crate::chance::{MS, SECOND};
 use crate::clock::Clock;
-use crate::invariants::{keeping, lost_before};
+use crate::invariants::{broken, keeping, lost_before};
 use crate::process::{Guard, Process, Task, Wanting};
 use crate::store::Ask;
 use crate::story::Who;
@@ -19,6 +19,8 @@ use crate::world::{Event, World, error};
 
 /// A timer fires at most this late.
 const TIMER_LATE: u64 = MS;
+/// So many steps may follow from one another at the same time.
+const DEPTH_MAX: u32 = 40;
 
 impl World {
     /// Adds a process with its tasks.
@@ -72,6 +74,10 @@ impl World {
 
     /// One step of a table, and all that it asks for.
     pub(crate) fn step(&mut self, client: usize, input: Input) {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return self.must(broken("an end", None, format!("client {client} goes round in circles")));
+        }
         let now = self.now(client);
         let mut out = Outputs::new();
         self.processes[client].table.step(now, input, &mut out);
@@ -80,6 +86,7 @@ impl World {
         }
         self.set_timer(client);
         self.check_exclusion();
+        self.depth -= 1;
     }
 
     fn carry_out(&mut self, client: usize, output: Output) {
@@ -183,7 +190,10 @@ impl World {
         if grant.how == How::Asked {
             self.processes[client].leased_since[name] = self.processes[client].answering_since;
         }
-        let kept = matches!(want.options.term, Term::Kept(_)) && want.options.max_hold.is_none();
+        let left = self.processes[client].table.time_left(self.now(client), &self.names[name], grant.hold);
+        // A grant that was made by an earlier sending may be all but over when it is found.
+        let whole = left.is_some_and(|left| left >= want.options.term.lease() / 2);
+        let kept = matches!(want.options.term, Term::Kept(_)) && want.options.max_hold.is_none() && whole;
         let belief = Belief {
             client,
             name,
@@ -196,7 +206,6 @@ impl World {
             leased_since: self.processes[client].leased_since[name],
             kept,
         };
-        let left = self.processes[client].table.time_left(self.now(client), &self.names[name], grant.hold);
         self.story.tell(self.at, Who::Task(client, task), Some(name), || {
             format!(
                 "holds {:?} ({:?}, {:?}) {:?}, left {left:?}",

@@ -38,16 +38,16 @@ impl World {
         });
         let ask = Ask::Call(request);
         if let Some(again) = fate.again {
-            self.agenda.add(self.at + again, Event::AtStore { client, call, ask: ask.clone(), copy: true });
+            self.agenda.add(self.at + again, Event::AtStore { client, call, ask: ask.clone() });
         }
         if let Some(arrives) = fate.arrives {
-            self.agenda.add(self.at + arrives, Event::AtStore { client, call, ask, copy: false });
+            self.agenda.add(self.at + arrives, Event::AtStore { client, call, ask });
         }
     }
 
     pub(crate) fn unwatch(&mut self, client: usize, ask: Ask) {
         if let Some(arrives) = self.fate(client, false).arrives {
-            self.agenda.add(self.at + arrives, Event::AtStore { client, call: 0, ask, copy: false });
+            self.agenda.add(self.at + arrives, Event::AtStore { client, call: 0, ask });
         }
     }
 
@@ -61,14 +61,14 @@ impl World {
     }
 
     /// A message arrives at the store.
-    pub(crate) fn at_store(&mut self, client: usize, call: u64, ask: &Ask, copy: bool) {
+    pub(crate) fn at_store(&mut self, client: usize, call: u64, ask: &Ask) {
         if self.store.down_until > self.at {
             return;
         }
         let id = self.processes[client].id;
         let held_before = self.taken_names();
         let (answer, hints) = self.store.execute(self.at, id, ask);
-        let stray = copy && self.answered.contains(&call);
+        let stray = self.answered.contains(&call);
         self.observe_store(client, ask, answer.as_ref(), held_before, stray);
         for (who, name) in hints {
             let Some(to) = self.client_of(who) else { continue };

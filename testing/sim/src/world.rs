@@ -44,6 +44,7 @@ pub struct World {
     pub(crate) verdict: Verdict,
     pub(crate) story: Story,
     pub(crate) calls: u64,
+    pub(crate) depth: u32,
     /// Calls that were answered, where requests may be repeated.
     pub(crate) answered: BTreeSet<u64>,
     /// Names that a copy of an answered request took, for nobody: until their lease ends.
@@ -65,7 +66,7 @@ pub struct History {
 /// Something that is going to happen.
 #[derive(Debug)]
 pub(crate) enum Event {
-    AtStore { client: usize, call: u64, ask: Ask, copy: bool },
+    AtStore { client: usize, call: u64, ask: Ask },
     Reply { client: usize, call: u64, answer: Box<Answer> },
     GivenUp { client: usize, call: u64 },
     Hint { client: usize, name: Option<usize> },
@@ -128,6 +129,7 @@ impl World {
             verdict: Ok(()),
             story: Story::new(told),
             calls: 0,
+            depth: 0,
             answered: BTreeSet::new(),
             strays: [false; 3],
             history: History::default(),
@@ -167,6 +169,12 @@ impl World {
         Ok(self.history)
     }
 
+    /// The tables as they are, for finding out why nothing happens.
+    pub fn tables(&self) -> String {
+        let tables = self.processes.iter().filter(|process| process.alive).map(|process| &process.table);
+        tables.filter(|table| !table.is_empty()).map(|table| format!("{table:#?}\n")).collect()
+    }
+
     /// What happened, for people, about one name or all.
     pub fn timeline(&self, name: Option<usize>) -> String {
         self.story.timeline(name)
@@ -185,7 +193,7 @@ impl World {
         }
         self.note(&event);
         match event {
-            Event::AtStore { client, call, ask, copy } => self.at_store(client, call, &ask, copy),
+            Event::AtStore { client, call, ask } => self.at_store(client, call, &ask),
             Event::Reply { client, call, answer } => self.replied(client, call, *answer),
             Event::GivenUp { client, call } => self.given_up(client, call),
             Event::Hint { client, name } => self.hinted(client, name),

@@ -60,7 +60,7 @@ impl Table {
         if let Some(entry) = self.entries.get(name)
             && entry.held.is_none()
             && entry.ask == Ask::Idle
-            && let Some((id, ticket)) = entry.head()
+            && let Some((id, ticket)) = entry.asker()
         {
             match ticket.want.names.clone() {
                 Names::One(_) if entry.give_way > now && !ticket.want.once => self.await_turn(now, name, None, out),
@@ -76,20 +76,18 @@ impl Table {
         let number = self.last_number + 1;
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, ticket)) = entry.queue.first_key_value() else { return };
-        let want = &ticket.want;
-        let fits = entry.series.as_ref().is_none_or(|series| series.fits(want));
-        if !fits {
+        let Some(id) = entry.asker().map(|(id, _)| id) else { return };
+        let Some(Ticket { want, .. }) = entry.queue.get(&id) else { return };
+        if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
             return self.withdraw(now, name, out);
         }
         let series = entry.series.get_or_insert_with(|| {
             self.last_number = number;
             let request = RequestId { client, number };
             let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
-            Box::new(Series { number, owner, asker: *id, names: want.names.clone(), taint: None, over: now })
+            Box::new(Series { number, owner, asker: id, names: want.names.clone(), taint: None, over: now })
         });
-        series.asker = *id;
-        series.names = want.names.clone();
+        series.asker = id;
         let lease = want.options.term.lease();
         let waiters = if can_pass(&want.owner, &want.options) { entry.passable.saturating_sub(1) } else { 0 };
         let planted = self.settings.planted;
@@ -112,7 +110,7 @@ impl Table {
         entry.ask = Ask::Calling;
         entry.hinted = false;
         let context = Context { sent: now, what: What::Ask { name: name.clone(), number: series.number, not_after } };
-        out.push(Output::To(*id, Told::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
+        out.push(Output::To(id, Told::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
     }
 
     /// The answer to an acquire.
@@ -177,7 +175,7 @@ impl Table {
         entry.ask = Ask::Idle;
         let Some(taker) = taker(entry, &series, grants) else {
             if self.bug(Bug::CancelledGrantKept) {
-                return self.unreserve(now, name, &series.names, out);
+                return self.unreserve(now, series.asker, &series.names, out);
             }
             return self.discard(now, &series, grants, out);
         };
@@ -296,7 +294,7 @@ impl Table {
         if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
             self.unwanted(now, name, out);
         } else if hinted {
-            self.ask(now, name, out);
+            self.reask(now, name, out);
         } else {
             self.await_turn(now, name, busy.free_in, out);
         }
@@ -352,7 +350,7 @@ impl Table {
         if entry.series.is_none() && entry.give_way > now {
             return self.await_turn(now, name, None, out);
         }
-        match entry.head().map(|(id, ticket)| (id, ticket.want.names.clone())) {
+        match entry.asker().map(|(id, ticket)| (id, ticket.want.names.clone())) {
             Some((id, Names::Many(names))) => self.pursue_group(now, id, name, &names, out),
             _ => self.ask(now, name, out),
         }
@@ -415,7 +413,8 @@ impl Table {
             entry.ask = Ask::Idle;
             return self.pursue(now, name, out);
         }
-        entry.ask = Ask::Withdrawing { again: Moment::NEVER, give_up: series.over };
+        let give_up = if series.owner.is_shared() && !self.closed { Moment::NEVER } else { series.over };
+        entry.ask = Ask::Withdrawing { again: Moment::NEVER, give_up };
         let request = Request::Release(Release {
             client,
             name: name.clone(),
@@ -523,9 +522,20 @@ impl Table {
     /// Whoever was to send a call has gone before sending it: the next in line takes over.
     pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
         match context.what {
-            What::Ask { name, .. } | What::Watch { name } => {
+            what @ (What::Ask { .. } | What::Watch { .. }) => {
+                let (name, number) = match what {
+                    What::Ask { name, number, .. } => (name, Some(number)),
+                    What::Watch { name } => (name, None),
+                    _ => return,
+                };
                 let Some(entry) = self.entries.get_mut(&name) else { return };
-                if !matches!(entry.ask, Ask::Calling | Ask::Watching) {
+                let current = match number {
+                    None => entry.ask == Ask::Watching,
+                    Some(number) => {
+                        entry.ask == Ask::Calling && entry.series.as_ref().is_some_and(|series| series.number == number)
+                    }
+                };
+                if !current {
                     return;
                 }
                 let group_gone = entry

@@ -155,6 +155,13 @@ impl Entry {
         self.queue.first_key_value().map(|(id, ticket)| (*id, ticket))
     }
 
+    /// For whom the store is asked: the first in line, but a group that asks goes on until it is settled.
+    pub(crate) fn asker(&self) -> Option<(TicketId, &Ticket)> {
+        let group = self.series.as_deref().filter(|series| series.is_group());
+        let asking = group.and_then(|series| self.queue.get_key_value(&series.asker));
+        asking.map(|(id, ticket)| (*id, ticket)).or_else(|| self.head())
+    }
+
     /// Nobody holds it, nobody wants it, nothing is open with the store.
     pub(crate) fn is_idle(&self) -> bool {
         self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty()
@@ -201,11 +208,12 @@ impl Series {
 
     /// Whether what this series may be granted can be taken by this ticket.
     pub(crate) fn fits(&self, want: &Want) -> bool {
-        match (&self.owner, want.owner.as_explicit()) {
+        let owner = match (&self.owner, want.owner.as_explicit()) {
             (StoreOwner::Private(_), None) => true,
             (StoreOwner::Shared(mine), Some(id)) => mine == id,
             _ => false,
-        }
+        };
+        owner && self.names == want.names
     }
 }
 
@@ -226,9 +234,9 @@ impl Held {
 
     fn due(&self) -> Moment {
         if let Some(releasing) = &self.releasing {
-            return releasing.again.min(self.over);
+            return if self.owner.is_shared() { releasing.again } else { releasing.again.min(self.over) };
         }
-        let renew = if self.needed_until() > self.deadline && !self.renewing { self.renew_due } else { Moment::NEVER };
+        let renew = if self.needed_until() > self.deadline { self.renew_due } else { Moment::NEVER };
         let ends = self.holds.iter().map(|hold| hold.end).min().unwrap_or(Moment::NEVER);
         renew.min(ends).min(self.deadline)
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::Table;
 use super::entry::{Ask, Entry, Series};
 use super::types::{Output, Outputs, TicketId, Told, Want};
@@ -37,10 +39,12 @@ impl Table {
         }
     }
 
+    /// Nobody here holds it, asks for it or came for it before.
     fn is_free_here(&self, name: &Name, id: TicketId) -> bool {
         self.entries.get(name).is_none_or(|entry| {
-            let reserved = entry.ask == Ask::Reserved(id) && entry.held.is_none();
-            entry.is_idle() || reserved
+            let unused = entry.held.is_none() && matches!(entry.ask, Ask::Idle);
+            let reserved = entry.held.is_none() && entry.ask == Ask::Reserved(id);
+            reserved || unused && entry.head().is_none_or(|(head, _)| id < head)
         })
     }
 
@@ -53,18 +57,28 @@ impl Table {
         names: &Arc<[Name]>,
         out: &mut Outputs,
     ) {
+        let fits = |entry: &Entry| {
+            let want = entry.queue.get(&id).map(|ticket| &ticket.want);
+            entry.series.as_deref().zip(want).is_none_or(|(series, want)| series.fits(want))
+        };
+        if !self.entries.get(home).is_some_and(fits) {
+            return self.withdraw(now, home, out);
+        }
         let in_use = names.iter().find(|name| *name != home && !self.is_free_here(name, id)).cloned();
         if let Some(other) = in_use {
-            let tainted = self.entries.get(home).and_then(|entry| entry.series.as_ref()).is_some();
-            if tainted {
+            let asked = self.entries.get(home).is_some_and(|entry| entry.series.is_some());
+            if asked {
                 return self.sleep_after_failure(now, home, out);
             }
             self.move_to(now, id, home, &other, out);
             self.pursue(now, home, out);
+            self.pursue(now, &other, out);
             return self.answer_tries(now, &other, out);
         }
         for name in names.iter().filter(|name| *name != home) {
-            self.entries.entry(name.clone()).or_insert_with(Entry::new).ask = Ask::Reserved(id);
+            let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+            entry.ask = Ask::Reserved(id);
+            entry.enlisted = true;
             self.settle(now, name, out);
         }
         self.ask(now, home, out);
@@ -105,6 +119,7 @@ impl Table {
         }
         entry.series = None;
         entry.ask = Ask::Idle;
+        self.listed_at(&names, busy.as_ref().map(|busy| &busy.name));
         match busy {
             Some(busy) => {
                 let held = if names.as_slice().contains(&busy.name) { busy.name } else { home.clone() };
@@ -113,12 +128,21 @@ impl Table {
                 }
                 self.wait_at(now, id, &held, busy.free_in, out);
                 if !self.bug(Bug::GroupKeepsPlaces) {
-                    self.unreserve(now, &held, &names, out);
+                    self.unreserve(now, id, &names, out);
                 }
             }
-            None => self.unreserve(now, home, &names, out),
+            None => self.unreserve(now, id, &names, out),
         }
         self.pursue(now, home, out);
+    }
+
+    /// A group that was refused is on the list of waiters of that one name.
+    fn listed_at(&mut self, names: &Names, refused: Option<&Name>) {
+        for name in names.as_slice() {
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.enlisted &= Some(name) == refused;
+            }
+        }
     }
 
     fn wait_at(
@@ -133,21 +157,24 @@ impl Table {
         if entry.ask == Ask::Reserved(id) {
             entry.ask = Ask::Idle;
         }
-        if entry.ask == Ask::Idle && entry.held.is_none() && entry.head().is_some_and(|(head, _)| head == id) {
+        let first = entry.head().is_some_and(|(head, _)| head == id);
+        if entry.ask == Ask::Idle && entry.held.is_none() && first {
             self.await_turn(now, name, free_in, out);
         }
-        self.settle(now, name, out);
+        self.pursue(now, name, out);
     }
 
-    /// Gives the other names of a group back to those who queue for them.
-    pub(super) fn unreserve(&mut self, now: Moment, except: &Name, names: &Names, out: &mut Outputs) {
-        for name in names.as_slice().iter().filter(|name| *name != except) {
-            if let Some(entry) = self.entries.get_mut(name)
-                && let Ask::Reserved(_) = entry.ask
-            {
+    /// Gives the other names of a group back to those who queue for them: all are free before anybody moves.
+    pub(super) fn unreserve(&mut self, now: Moment, id: TicketId, names: &Names, out: &mut Outputs) {
+        let mut freed: SmallVec<[&Name; 4]> = SmallVec::new();
+        for name in names.as_slice() {
+            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.ask == Ask::Reserved(id)) {
                 entry.ask = Ask::Idle;
-                self.pursue(now, name, out);
+                freed.push(name);
             }
+        }
+        for name in freed {
+            self.pursue(now, name, out);
         }
     }
 
@@ -168,19 +195,16 @@ impl Table {
         let Some(entry) = self.entries.get_mut(home) else { return };
         let Some(series) = entry.series.take() else { return };
         entry.ask = Ask::Idle;
+        if series.taint.is_none() {
+            self.unreserve(now, series.asker, &series.names, out);
+            return self.pursue(now, home, out);
+        }
         for name in series.names.as_slice() {
             let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
-            if name != home && !matches!(entry.ask, Ask::Reserved(_)) {
-                continue;
-            }
-            entry.ask = Ask::Idle;
-            if series.taint.is_some() {
-                let names = Names::One(name.clone());
-                let owner = series.owner.clone();
+            if name == home || entry.ask == Ask::Reserved(series.asker) {
+                let (names, owner) = (Names::One(name.clone()), series.owner.clone());
                 entry.series = Some(Box::new(Series { names, owner, ..*series }));
                 self.withdraw(now, name, out);
-            } else {
-                self.pursue(now, name, out);
             }
         }
     }

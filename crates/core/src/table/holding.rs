@@ -327,12 +327,13 @@ impl Table {
         self.pursue(now, name, out);
     }
 
-    /// Sends a release again whose answer was lost, or gives up when the lease is over anyway.
+    /// Sends a release again whose answer was lost, or gives up when the lease is over anyway. The lease of a shared owner may be
+    /// kept by others, and this hold with it: that one is not given up.
     pub(super) fn release_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.as_deref_mut() else { return };
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
-        if now >= held.over {
+        if now >= held.over && (!held.owner.is_shared() || self.closed) {
             entry.held = None;
             return self.pursue(now, name, out);
         }

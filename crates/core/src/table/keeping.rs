@@ -52,17 +52,16 @@ impl Table {
         if held.releasing.is_some() {
             return self.release_again(now, name, out);
         }
-        let unnoticed = self.settings.planted.is(Bug::LostOnlyByReply) && held.renewing;
-        if now >= held.deadline && !unnoticed {
+        if now >= held.deadline {
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
         self.end_holds(now, name, out);
         if let Some(held) = self.entries.get_mut(name).and_then(Entry::live)
             && held.needed_until() > held.deadline
             && now >= held.renew_due
-            && !held.renewing
         {
             held.renewing = true;
+            held.renew_due = lease::renew_hanging(now, held.keep);
             let needed = held.needed_until().since(now).max(held.keep / 3);
             renewals.push((Renew { lease: held.lease(name), term: held.keep.min(needed) }, held.number));
         }
@@ -91,7 +90,9 @@ impl Table {
         let release = may_be_there.then(|| Arc::new(held.release(client, name, now, false)));
         for hold in &held.holds {
             self.ghosts.insert(hold.id, release.clone());
-            out.push(Output::Lost(hold.id, loss));
+            if !(held.renewing && loss == Loss::TimeEnded && self.settings.planted.is(Bug::LostOnlyByReply)) {
+                out.push(Output::Lost(hold.id, loss));
+            }
         }
         self.pursue(now, name, out);
     }
@@ -137,7 +138,7 @@ impl Table {
                 held.deadline = Moment::NEVER;
                 self.forget_and_release(now, name, out);
             }
-            None => held.renew_due = lease::renew_again(now, held.keep),
+            None => held.renew_due = held.renew_due.min(lease::renew_again(now, held.keep)),
         }
     }
 

@@ -48,6 +48,6 @@ pub struct Scene<'a> {
     pub remembers: bool,
 }
 
-fn broken(invariant: &'static str, name: Option<usize>, what: String) -> Verdict {
+pub(crate) fn broken(invariant: &'static str, name: Option<usize>, what: String) -> Verdict {
     Err(Violation { invariant, name, what })
 }
