@@ -159,8 +159,10 @@ impl Plan {
 
     /// Whether nothing goes wrong and nobody does anything out of the way: a released lock is taken up at once.
     pub fn is_plain(&self) -> bool {
-        let Habits { once, give_up, fixed, explicit, group, max_hold, at_least, spinning, close, .. } = self.habits;
-        let out_of_the_way = once + give_up + fixed + explicit + group + max_hold + at_least + spinning + close;
+        let Habits { once, give_up, fixed, explicit, group, max_hold, at_least, spinning, unsent, close, .. } =
+            self.habits;
+        let out_of_the_way =
+            once + give_up + fixed + explicit + group + max_hold + at_least + spinning + unsent + close;
         self.faults == Faults::default() && out_of_the_way == 0 && self.hints
     }
 

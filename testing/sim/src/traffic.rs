@@ -68,8 +68,7 @@ impl World {
         let id = self.processes[client].id;
         let held_before = self.taken_names();
         let (answer, hints) = self.store.execute(self.at, id, ask);
-        let stray = self.answered.contains(&call);
-        self.observe_store(client, ask, answer.as_ref(), held_before, stray);
+        self.observe_store(client, call, ask, answer.as_ref(), held_before);
         for (who, name) in hints {
             let Some(to) = self.client_of(who) else { continue };
             let fate = self.fate(to, false);
@@ -112,15 +111,17 @@ impl World {
     }
 
     /// Looks at what a message did to the store.
-    fn observe_store(&mut self, client: usize, ask: &Ask, answer: Option<&Answer>, before: u8, stray: bool) {
+    fn observe_store(&mut self, client: usize, call: u64, ask: &Ask, answer: Option<&Answer>, before: u8) {
+        let stray = self.answered.contains(&call);
         let now = self.store.clock.store_time(self.at);
         match (ask, answer) {
             (Ask::Call(Request::Acquire(request)), Some(Answer::Acquire(Ok(answered)))) => {
                 if let Acquired::Granted(grants) = &answered.result {
                     for (name, grant) in request.names.as_slice().iter().zip(grants) {
                         let number = self.name_number(name);
+                        self.strays[number] |= stray;
                         if before >> number & 1 == 0 {
-                            self.strays[number] |= stray;
+                            self.fresh.insert(call);
                             let verdict = self.wake_up.taken(&self.scene(), number);
                             self.must(verdict);
                         }
@@ -157,7 +158,9 @@ impl World {
         if self.plan.faults.repeat > 0 {
             self.answered.insert(call);
         }
-        process.answering_since = process.clock.true_time(context.sent());
+        // What an earlier sending was granted is as old as that one.
+        let found = matches!(answer, Answer::Acquire(_)) && !self.fresh.remove(&call);
+        process.answering_since = if found { 0 } else { process.clock.true_time(context.sent()) };
         self.step(client, Input::Answer(context, answer));
     }
 

@@ -47,6 +47,8 @@ pub struct World {
     pub(crate) depth: u32,
     /// Calls that were answered, where requests may be repeated.
     pub(crate) answered: BTreeSet<u64>,
+    /// Calls that took what was free.
+    pub(crate) fresh: BTreeSet<u64>,
     /// Names that a copy of an answered request took, for nobody: until their lease ends.
     pub(crate) strays: [bool; 3],
     history: History,
@@ -131,6 +133,7 @@ impl World {
             calls: 0,
             depth: 0,
             answered: BTreeSet::new(),
+            fresh: BTreeSet::new(),
             strays: [false; 3],
             history: History::default(),
             plan,

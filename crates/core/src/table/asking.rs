@@ -226,7 +226,8 @@ impl Table {
             granted: now,
             budget_end: if can_pass(&want.owner, &want.options) { now + want.options.budget } else { now },
             deadline,
-            over: lease::surely_over(now, left),
+            over: lease::surely_over(now, left).max(series.over),
+            taint: series.taint,
             renew_due: lease::renew_due(sent, left),
             renewing: false,
             at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },
@@ -551,7 +552,7 @@ impl Table {
             }
             What::Lengthen { ticket, .. } => drop(self.lengthening.remove(&ticket)),
             What::Ghost => {}
-            what @ (What::Release { .. } | What::Withdraw { .. } | What::Renew(_)) => {
+            what @ (What::Release { .. } | What::Withdraw { .. } | What::Leave { .. } | What::Renew(_)) => {
                 let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");
                 let answer = match &what {
                     What::Renew(_) => super::Answer::Renew(Err(error())),

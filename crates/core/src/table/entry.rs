@@ -21,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) held: Option<Box<Held>>,
     pub(crate) ask: Ask,
     pub(crate) series: Option<Box<Series>>,
+    /// Releases that go on in the background, whatever else happens to the name.
+    pub(crate) leaving: Vec<Leaving>,
     /// Who waits here, first come first served.
     pub(crate) queue: BTreeMap<TicketId, Ticket>,
     /// How many of the queue could take a lease that is passed on.
@@ -95,6 +97,8 @@ pub(crate) struct Held {
     pub(crate) deadline: Moment,
     /// The store's own lease is surely over then.
     pub(crate) over: Moment,
+    /// A sending of its request whose answer was lost may be executed until then, by the store's clock.
+    pub(crate) taint: Option<StoreTime>,
     pub(crate) renew_due: Moment,
     pub(crate) renewing: bool,
     /// Others are to be kept out until then.
@@ -123,12 +127,33 @@ pub(crate) struct Releasing {
     pub(crate) resent: bool,
 }
 
+/// What is left of a lease that was lost: to be released when its last guard is gone.
+#[derive(Debug)]
+pub(crate) struct Ghost {
+    pub(crate) request: Release,
+    /// The store's own lease is surely over then.
+    pub(crate) over: Moment,
+    /// The acquire may be executed once more until then, by the store's clock.
+    pub(crate) taint: Option<StoreTime>,
+}
+
+/// A ghost on its way back.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) number: u64,
+    pub(crate) ghost: Ghost,
+    /// When to send it again; never, while it is under way.
+    pub(crate) again: Moment,
+    pub(crate) attempts: u32,
+}
+
 impl Entry {
     pub(crate) fn new() -> Self {
         Self {
             held: None,
             ask: Ask::Idle,
             series: None,
+            leaving: Vec::new(),
             queue: BTreeMap::new(),
             passable: 0,
             timer: Moment::NEVER,
@@ -164,7 +189,7 @@ impl Entry {
 
     /// Nobody holds it, nobody wants it, nothing is open with the store.
     pub(crate) fn is_idle(&self) -> bool {
-        self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty()
+        self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty() && self.leaving.is_empty()
     }
 
     /// A lease that is held by a guard and not on its way back.
@@ -180,7 +205,8 @@ impl Entry {
             _ => Moment::NEVER,
         };
         let leaving = if self.is_idle() { self.give_way } else { Moment::NEVER };
-        held.min(withdrawing).min(leaving)
+        let releases = self.leaving.iter().map(|leaving| leaving.again).min().unwrap_or(Moment::NEVER);
+        held.min(withdrawing).min(leaving).min(releases)
     }
 }
 
@@ -266,6 +292,11 @@ impl Held {
             linger: self.at_least.since(now),
             rejoin,
         }
+    }
+
+    /// What is to be released when the last guard is gone.
+    pub(crate) fn ghost(&self, client: ClientId, name: &Name, now: Moment) -> Ghost {
+        Ghost { request: self.release(client, name, now, false), over: self.over, taint: self.taint }
     }
 
     pub(crate) fn describe(&self, now: Moment) -> Holder {

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Table;
 use super::asking::hold_end;
-use super::entry::{Ask, Entry, Held, Releasing, Series};
+use super::entry::{Ask, Entry, Ghost, Held, Releasing, Series};
 use super::types::{Context, HoldId, How, Loss, Output, Outputs, Request, Sending, Then, TicketId, Told, Want, What};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
@@ -60,6 +60,7 @@ impl Table {
 
     fn lengthen(&mut self, now: Moment, id: TicketId, name: &Name, term: Duration, then: Then, out: &mut Outputs) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        held.may_last(now + self.settings.call_limit, term);
         let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then };
         let request = Request::Renew(vec![Renew { lease: held.lease(name), term }]);
         out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context { sent: now, what }, request }))));
@@ -178,11 +179,10 @@ impl Table {
         self.start_release(now, name, (!ended).then_some(hold), out);
     }
 
-    fn release_ghost(&mut self, now: Moment, hold: HoldId, ghost: Option<Arc<Release>>, out: &mut Outputs) {
+    fn release_ghost(&mut self, now: Moment, hold: HoldId, ghost: Option<Arc<Ghost>>, out: &mut Outputs) {
         out.push(Output::Given(hold, Err(lost("release"))));
-        if let Some(release) = ghost.and_then(Arc::into_inner) {
-            let context = Context { sent: now, what: What::Ghost };
-            out.push(Output::Background(Sending { context, request: Request::Release(release) }));
+        if let Some(ghost) = ghost.and_then(Arc::into_inner) {
+            self.leave(now, ghost, out);
         }
     }
 
@@ -191,8 +191,8 @@ impl Table {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
-        let release = held.release(client, name, now, false);
-        self.release_ghost(now, hold, Some(Arc::new(release)), out);
+        let ghost = held.ghost(client, name, now);
+        self.release_ghost(now, hold, Some(Arc::new(ghost)), out);
         self.pursue(now, name, out);
     }
 
@@ -270,7 +270,8 @@ impl Table {
             granted: now,
             budget_end: now,
             deadline: now,
-            over: lease::surely_over(now, grant.left),
+            over: lease::surely_over(now, grant.left).max(series.over),
+            taint: series.taint,
             renew_due: Moment::NEVER,
             renewing: false,
             at_least: now,
@@ -302,9 +303,13 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.as_deref_mut().filter(|held| held.number == number) else { return };
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
+        let at;
         let result = match reply {
-            Ok(answered) if answered.result == Released::NotHeld && !releasing.resent => Err(lost("release")),
-            Ok(answered) => Ok(answered.result),
+            Ok(answered) => {
+                at = answered.at;
+                let gone = answered.result == Released::NotHeld && !releasing.resent;
+                if gone { Err(lost("release")) } else { Ok(answered.result) }
+            }
             Err(error) => {
                 releasing.resent |= error.outcome() != Outcome::NotApplied;
                 releasing.again = now + waiting::retry_pause(&mut self.rng, releasing.attempts);
@@ -315,6 +320,8 @@ impl Table {
                 return self.settle(now, name, out);
             }
         };
+        let late = held.taint.filter(|taint| at <= *taint);
+        let ghost = late.map(|_| held.ghost(self.settings.client, name, now));
         entry.held = None;
         entry.attempts = 0;
         let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
@@ -323,6 +330,9 @@ impl Table {
         }
         if let Some(hold) = hold {
             out.push(Output::Given(hold, result));
+        }
+        if let Some(ghost) = ghost {
+            self.leave_late(now, ghost, at, out);
         }
         self.pursue(now, name, out);
     }
@@ -360,6 +370,11 @@ impl Table {
 impl Held {
     fn position(&self, hold: HoldId) -> Option<usize> {
         self.holds.iter().position(|h| h.id == hold)
+    }
+
+    /// A renewal is on its way: though its answer be lost, the store may keep the lease for `term` from `executed` at the latest.
+    pub(super) fn may_last(&mut self, executed: Moment, term: Duration) {
+        self.over = self.over.max(lease::surely_over(executed, term));
     }
 
     /// The store said how much is left of a renewal sent at `sent`. Answers may come out of order; a lease is never shortened.

@@ -37,6 +37,7 @@ impl Table {
     }
 
     fn due(&mut self, now: Moment, name: &Name, renewals: &mut Vec<(Renew, u64)>, out: &mut Outputs) {
+        self.leave_again(now, name, out);
         let Some(entry) = self.entries.get_mut(name) else { return };
         if let Ask::Withdrawing { again, give_up } = entry.ask {
             if now >= give_up {
@@ -63,7 +64,9 @@ impl Table {
             held.renewing = true;
             held.renew_due = lease::renew_hanging(now, held.keep);
             let needed = held.needed_until().since(now).max(held.keep / 3);
-            renewals.push((Renew { lease: held.lease(name), term: held.keep.min(needed) }, held.number));
+            let term = held.keep.min(needed);
+            held.may_last(now + self.settings.call_limit, term);
+            renewals.push((Renew { lease: held.lease(name), term }, held.number));
         }
     }
 
@@ -87,7 +90,7 @@ impl Table {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
-        let release = may_be_there.then(|| Arc::new(held.release(client, name, now, false)));
+        let release = (may_be_there || held.taint.is_some()).then(|| Arc::new(held.ghost(client, name, now)));
         for hold in &held.holds {
             self.ghosts.insert(hold.id, release.clone());
             if !(held.renewing && loss == Loss::TimeEnded && self.settings.planted.is(Bug::LostOnlyByReply)) {

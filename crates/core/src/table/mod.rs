@@ -17,6 +17,7 @@ mod entry;
 mod groups;
 mod holding;
 mod keeping;
+mod leaving;
 mod types;
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,10 +34,9 @@ use crate::error::{Error, ErrorKind};
 use crate::fence::Fence;
 use crate::name::Name;
 use crate::planted::Bug;
-use crate::port::Release;
 use crate::time::{Moment, StoreTime};
 use crate::waiting::Rng;
-use entry::{Ask, Entry};
+use entry::{Ask, Entry, Ghost};
 use types::What;
 
 /// The state of one client.
@@ -44,7 +44,7 @@ use types::What;
 pub struct Table {
     entries: HashMap<Name, Entry, FixedState>,
     /// Guards whose lock was lost, and what to release when the last guard of that lease is gone.
-    ghosts: HashMap<HoldId, Option<Arc<Release>>, FixedState>,
+    ghosts: HashMap<HoldId, Option<Arc<Ghost>>, FixedState>,
     /// Where a group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
@@ -185,6 +185,7 @@ impl Table {
             (What::Lengthen { name, number, ticket, then }, Answer::Renew(reply)) => {
                 self.lengthened(now, sent, &name, number, ticket, then, reply, out);
             }
+            (What::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply, out),
             (What::Ghost, _) => {}
             (what, answer) => debug_assert!(false, "{what:?} was answered with {answer:?}"),
         }

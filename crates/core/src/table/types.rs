@@ -144,12 +144,35 @@ impl Context {
 
 #[derive(Debug)]
 pub(crate) enum What {
-    Ask { name: Name, number: u64, not_after: StoreTime },
-    Watch { name: Name },
-    Release { name: Name, number: u64, hold: Option<HoldId> },
-    Withdraw { name: Name, number: u64 },
+    Ask {
+        name: Name,
+        number: u64,
+        not_after: StoreTime,
+    },
+    Watch {
+        name: Name,
+    },
+    Release {
+        name: Name,
+        number: u64,
+        hold: Option<HoldId>,
+    },
+    Withdraw {
+        name: Name,
+        number: u64,
+    },
     Renew(Vec<(Name, u64)>),
-    Lengthen { name: Name, number: u64, ticket: TicketId, then: Then },
+    Lengthen {
+        name: Name,
+        number: u64,
+        ticket: TicketId,
+        then: Then,
+    },
+    Leave {
+        name: Name,
+        number: u64,
+    },
+    /// Of a planted bug.
     Ghost,
 }
 

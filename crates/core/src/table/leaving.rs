@@ -1,0 +1,87 @@
+//! Releases that nobody waits for: sent again until they are answered, or what they release is over anyway.
+
+use std::time::Duration;
+
+use super::Table;
+use super::entry::{Entry, Ghost, Leaving};
+use super::types::{Context, Output, Outputs, Request, Sending, What};
+use crate::name::Name;
+use crate::port::{Released, Reply};
+use crate::time::{Moment, StoreTime};
+use crate::waiting;
+
+impl Table {
+    /// Releases what is left of a lost lease.
+    pub(super) fn leave(&mut self, now: Moment, ghost: Ghost, out: &mut Outputs) {
+        self.begin_leaving(now, ghost, now, out);
+    }
+
+    /// A lease was released at `at`, but a sending of its acquire may still be executed: released once more when that is past.
+    pub(super) fn leave_late(&mut self, now: Moment, mut ghost: Ghost, at: StoreTime, out: &mut Outputs) {
+        let again = now + ghost.wait_out(at);
+        self.begin_leaving(now, ghost, again, out);
+    }
+
+    fn begin_leaving(&mut self, now: Moment, ghost: Ghost, again: Moment, out: &mut Outputs) {
+        let number = self.number();
+        let name = ghost.request.name.clone();
+        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        entry.leaving.push(Leaving { number, ghost, again, attempts: 0 });
+        self.leave_again(now, &name, out);
+        self.settle(now, &name, out);
+    }
+
+    /// Sends those again whose time has come.
+    pub(super) fn leave_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let closed = self.closed;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.leaving.retain(|leaving| now < leaving.again || !leaving.is_over(now, closed));
+        for leaving in entry.leaving.iter_mut().filter(|leaving| now >= leaving.again) {
+            leaving.again = Moment::NEVER;
+            let what = What::Leave { name: name.clone(), number: leaving.number };
+            let request = Request::Release(leaving.ghost.request.clone());
+            out.push(Output::Background(Sending { context: Context { sent: now, what }, request }));
+        }
+    }
+
+    /// One was answered: settled, unless the acquire may still be executed after it.
+    pub(super) fn left(&mut self, now: Moment, name: &Name, number: u64, reply: Reply<Released>, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(at) = entry.leaving.iter().position(|leaving| leaving.number == number) else { return };
+        let leaving = &mut entry.leaving[at];
+        match reply {
+            Ok(answered) => {
+                if leaving.ghost.taint.is_some_and(|taint| answered.at <= taint) {
+                    leaving.again = now + leaving.ghost.wait_out(answered.at);
+                } else {
+                    entry.leaving.swap_remove(at);
+                }
+                if let Released::Released { .. } = answered.result {
+                    self.hint(now, name, out);
+                }
+            }
+            Err(_) => {
+                leaving.again = now + waiting::retry_pause(&mut self.rng, leaving.attempts);
+                leaving.attempts += 1;
+            }
+        }
+        self.settle(now, name, out);
+    }
+}
+
+impl Leaving {
+    /// Nothing of it can be left in the store. A shared owner's lease may be kept by others, and this hold with it.
+    fn is_over(&self, now: Moment, closed: bool) -> bool {
+        now >= self.ghost.over && (!self.ghost.request.owner.is_shared() || closed)
+    }
+}
+
+impl Ghost {
+    /// From now on it is about whatever a late sending may be granted; answers how long that can happen.
+    fn wait_out(&mut self, at: StoreTime) -> Duration {
+        self.request.fence = None;
+        self.request.last_used = None;
+        self.request.linger = Duration::ZERO;
+        self.taint.map_or(Duration::ZERO, |taint| taint.since(at)) + Duration::from_millis(1)
+    }
+}
