@@ -46,7 +46,10 @@ impl World {
     }
 
     pub(crate) fn unwatch(&mut self, client: usize, ask: Ask) {
-        if let Some(arrives) = self.fate(client, false).arrives {
+        let fate = self.fate(client, false);
+        let about = if let Ask::Unwatch(name) = &ask { Some(self.name_number(name)) } else { None };
+        self.story.tell(self.at, Who::Client(client), about, || format!("unwatches {}", telling::fate(fate)));
+        if let Some(arrives) = fate.arrives {
             self.agenda.add(self.at + arrives, Event::AtStore { client, call: 0, ask });
         }
     }
@@ -112,7 +115,7 @@ impl World {
 
     /// Looks at what a message did to the store.
     fn observe_store(&mut self, client: usize, call: u64, ask: &Ask, answer: Option<&Answer>, before: u8) {
-        let stray = self.answered.contains(&call);
+        let stray = self.plan.faults.repeat > 0 && !self.executed.insert(call);
         let now = self.store.clock.store_time(self.at);
         match (ask, answer) {
             (Ask::Call(Request::Acquire(request)), Some(Answer::Acquire(Ok(answered)))) => {
@@ -155,9 +158,6 @@ impl World {
         let process = &mut self.processes[client];
         let Some(at) = process.calls.iter().position(|(id, ..)| *id == call) else { return };
         let (_, context, _) = process.calls.swap_remove(at);
-        if self.plan.faults.repeat > 0 {
-            self.answered.insert(call);
-        }
         // What an earlier sending was granted is as old as that one.
         let found = matches!(answer, Answer::Acquire(_)) && !self.fresh.remove(&call);
         process.answering_since = if found { 0 } else { process.clock.true_time(context.sent()) };

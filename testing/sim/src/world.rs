@@ -45,11 +45,11 @@ pub struct World {
     pub(crate) story: Story,
     pub(crate) calls: u64,
     pub(crate) depth: u32,
-    /// Calls that were answered, where requests may be repeated.
-    pub(crate) answered: BTreeSet<u64>,
+    /// Calls that were executed, where requests may be repeated.
+    pub(crate) executed: BTreeSet<u64>,
     /// Calls that took what was free.
     pub(crate) fresh: BTreeSet<u64>,
-    /// Names that a copy of an answered request took, for nobody: until their lease ends.
+    /// Names that the second copy of a request took, for nobody: until their lease ends.
     pub(crate) strays: [bool; 3],
     history: History,
 }
@@ -132,7 +132,7 @@ impl World {
             story: Story::new(told),
             calls: 0,
             depth: 0,
-            answered: BTreeSet::new(),
+            executed: BTreeSet::new(),
             fresh: BTreeSet::new(),
             strays: [false; 3],
             history: History::default(),

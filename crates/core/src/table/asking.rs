@@ -152,6 +152,9 @@ impl Table {
                         .map_or(crate::options::KEEP_DEFAULT, |ticket| ticket.want.options.term.lease());
                     series.taint = series.taint.max(Some(not_after));
                     series.over = series.over.max(lease::surely_over(sent + self.settings.call_limit, lease));
+                    if let Names::Many(names) = series.names.clone() {
+                        self.listed(&names);
+                    }
                 }
                 self.ask_failed(now, name, error, out);
             }

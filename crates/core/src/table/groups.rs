@@ -78,7 +78,6 @@ impl Table {
         for name in names.iter().filter(|name| *name != home) {
             let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
             entry.ask = Ask::Reserved(id);
-            entry.enlisted = true;
             self.settle(now, name, out);
         }
         self.ask(now, home, out);
@@ -103,6 +102,9 @@ impl Table {
 
     /// One of the names is held elsewhere (`busy`), or the sending came too late: hold nothing, and wait for that name alone.
     pub(super) fn group_refused(&mut self, now: Moment, home: &Name, busy: Option<Busy>, out: &mut Outputs) {
+        if let Some(busy) = &busy {
+            self.listed(std::slice::from_ref(&busy.name));
+        }
         let Some(entry) = self.entries.get_mut(home) else { return };
         let Some(series) = entry.series.as_deref() else { return };
         let (id, names, tainted) = (series.asker, series.names.clone(), series.taint.is_some());
@@ -119,7 +121,6 @@ impl Table {
         }
         entry.series = None;
         entry.ask = Ask::Idle;
-        self.listed_at(&names, busy.as_ref().map(|busy| &busy.name));
         match busy {
             Some(busy) => {
                 let held = if names.as_slice().contains(&busy.name) { busy.name } else { home.clone() };
@@ -136,11 +137,11 @@ impl Table {
         self.pursue(now, home, out);
     }
 
-    /// A group that was refused is on the list of waiters of that one name.
-    fn listed_at(&mut self, names: &Names, refused: Option<&Name>) {
-        for name in names.as_slice() {
+    /// The store may have put this client on the list of waiters of these names.
+    pub(super) fn listed(&mut self, names: &[Name]) {
+        for name in names {
             if let Some(entry) = self.entries.get_mut(name) {
-                entry.enlisted &= Some(name) == refused;
+                entry.enlisted = true;
             }
         }
     }

@@ -22,7 +22,7 @@ pub fn check(scene: &Scene<'_>, store: &StoreNode, strays: [bool; 3]) -> Verdict
         }
     }
     let now = store.clock.store_time(scene.at);
-    // A store that executes one sending twice, the second time after it was answered, leaves a lease to nobody until it ends.
+    // A store that executes one sending twice may leave a lease to nobody until it ends.
     for (number, name) in scene.names.iter().enumerate().filter(|(number, _)| !strays[*number]) {
         check_store(scene, number, &store.reference.inspect(now, name))?;
     }

@@ -22,6 +22,9 @@ impl WakeUp {
 
     /// The store grants a name that was free until now.
     pub fn taken(&self, scene: &Scene<'_>, name: usize) -> Verdict {
+        if !scene.remembers {
+            return Ok(());
+        }
         let plain = scene.plan.is_plain();
         let slowest = scene.processes.iter().map(|process| process.latency).max().unwrap_or(0);
         let calm_since = if plain { 0 } else { scene.quiet_since };
