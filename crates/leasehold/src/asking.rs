@@ -205,8 +205,11 @@ impl Asking {
     /// Takes the wish back. A grant that was already in the mail is given out instead of being released.
     fn leave(&mut self) -> Option<SmallVec<[Grant; 1]>> {
         let name = self.names.first().clone();
-        self.shell.state().mailboxes.remove(&self.id);
-        self.shell.step(Input::Cancel(self.id, name), Mine::Nothing);
+        let mut state = self.shell.state();
+        let stepped = self.shell.step_locked(&mut state, Input::Cancel(self.id, name), Mine::Nothing);
+        // In the same step: what the table tells up to the cancelling must find its mailbox, or a lock passed on would be lost.
+        state.mailboxes.remove(&self.id);
+        stepped.send(&self.shell, state);
         let mut granted = None;
         while let Some(told) = self.mailbox.as_ref().and_then(|mailbox| mailbox.take()) {
             match told {

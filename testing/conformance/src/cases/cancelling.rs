@@ -1,0 +1,222 @@
+//! Dropping any future or guard at any moment leaks nothing.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold::{Client, Lock};
+use leasehold_core::waiting::Rng;
+use tokio::task::JoinSet;
+
+use crate::case::{Checked, Failure, Need};
+use crate::chaos::{Chaos, Fault, Kind};
+use crate::world::{World, eventually, granted};
+
+crate::cases! {
+    async an_acquire_at_every_await;
+    async a_waiting_acquire_at_every_await;
+    async a_queued_acquire_at_every_await;
+    async a_group_at_every_await needs [Need::SeveralNames];
+    async a_release_at_every_await;
+    async an_extension_at_every_await;
+    async connecting_at_every_await;
+    async a_thousand_waiters;
+    async a_hundred_thousand_acquires;
+}
+
+/// How many polls a call takes before and after it is applied.
+const POLLS: u32 = 2;
+/// More polls than any acquire here needs.
+const MANY: u32 = 64;
+
+/// A client whose every call needs several polls.
+async fn slow_client(world: &World) -> Result<(Client, Chaos), Failure> {
+    let chaos = Chaos::new();
+    let client = world.client_over(&chaos).await?;
+    for kind in [Kind::Acquire, Kind::Release, Kind::Renew, Kind::Watch] {
+        chaos.every(kind, Fault::Polls(POLLS));
+    }
+    Ok((client, chaos))
+}
+
+/// Polls a future so many times, whether it was woken or not; then drops it.
+async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|task| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(task) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending => {
+                task.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+/// Drops an acquire after 0, 1, 2, … polls until it is granted; each time nothing is left, and another gets it at once.
+async fn at_every_await(world: &World, lock: impl Fn(&Client) -> Lock) -> Checked {
+    let (client, _chaos) = slow_client(world).await?;
+    let other = world.client().await?;
+    for polls in 0..MANY {
+        let done = polled(polls, lock(&client).acquire()).await.transpose()?.is_some();
+        world.quiet(&client).await?;
+        let guard = lock(&other).try_acquire().await?.granted().ok_or(format!("still held after {polls} polls"))?;
+        guard.release().await?;
+        if done {
+            assert!(polls > POLLS, "no await was seen");
+            return world.empty().await;
+        }
+    }
+    Err("it was never granted".into())
+}
+
+async fn an_acquire_at_every_await(world: World) -> Checked {
+    at_every_await(&world, |client| client.lock("a")).await
+}
+
+async fn a_group_at_every_await(world: World) -> Checked {
+    at_every_await(&world, |client| client.lock_all(["a", "b", "c"])).await
+}
+
+/// Another client holds it: the acquire asks, subscribes, asks again, sleeps.
+async fn a_waiting_acquire_at_every_await(world: World) -> Checked {
+    let ((client, chaos), other) = (slow_client(&world).await?, world.client().await?);
+    let held = granted(&other.lock("a")).await?;
+    for polls in 0..MANY {
+        assert!(polled(polls, client.lock("a").acquire()).await.is_none(), "two have it");
+        world.quiet(&client).await?;
+        let status = other.inspect("a").await?;
+        assert_eq!(status.waiters.unwrap_or_default(), 0, "a waiter was left after {polls} polls");
+        assert!(held.is_valid());
+    }
+    assert!(!world.capability.hints || chaos.count(Kind::Watch) > 0);
+    held.release().await?;
+    world.empty().await
+}
+
+/// Another task of the same client holds it, and releases while the acquire is being dropped.
+async fn a_queued_acquire_at_every_await(world: World) -> Checked {
+    let (client, _chaos) = slow_client(&world).await?;
+    for polls in 0..MANY {
+        let held = granted(&client.lock("a")).await?;
+        let lock = client.lock("a");
+        let waiting = tokio::spawn(async move { drop(polled(polls, lock.acquire()).await) });
+        tokio::task::yield_now().await;
+        held.release().await?;
+        waiting.await?;
+        world.quiet(&client).await?;
+    }
+    world.empty().await
+}
+
+async fn a_release_at_every_await(world: World) -> Checked {
+    let ((client, _chaos), other) = (slow_client(&world).await?, world.client().await?);
+    let mut done = false;
+    for polls in 0..MANY {
+        let guard = granted(&client.lock("a")).await?;
+        done |= polled(polls, guard.release()).await.transpose()?.is_some();
+        drop(granted(&other.lock("a")).await?);
+        world.quiet(&client).await?;
+    }
+    assert!(done, "no release was finished");
+    world.empty().await
+}
+
+async fn an_extension_at_every_await(world: World) -> Checked {
+    let (client, _chaos) = slow_client(&world).await?;
+    let long = Duration::from_secs(20);
+    let mut done = false;
+    for polls in 0..12 {
+        let guard = granted(&client.lock("a").lease(Duration::from_secs(10))).await?;
+        done |= polled(polls, guard.extend(long)).await.transpose()?.is_some();
+        assert!(guard.is_valid());
+        guard.release().await?;
+        world.quiet(&client).await?;
+    }
+    assert!(done, "no extension was finished");
+    world.empty().await
+}
+
+async fn connecting_at_every_await(world: World) -> Checked {
+    for polls in 0..12 {
+        let chaos = Chaos::new();
+        chaos.every(Kind::Clock, Fault::Polls(POLLS));
+        if let Some(client) = polled(polls, world.client_over(&chaos)).await {
+            drop(granted(&client?.lock("a")).await?);
+            return world.empty().await;
+        }
+    }
+    Err("it never connected".into())
+}
+
+async fn a_thousand_waiters(world: World) -> Checked {
+    let clients = [world.client().await?, world.client().await?];
+    let held = granted(&clients[0].lock("a")).await?;
+    let mut rng = world.rng();
+    let mut set = JoinSet::new();
+    for at in 0..1_000 {
+        let (lock, limit) = (clients[at % 2].lock("a"), Duration::from_micros(rng.below(40_000)));
+        set.spawn(async move {
+            let _ = tokio::time::timeout(limit, lock.acquire()).await;
+        });
+    }
+    eventually(async || set.len() < 1_000 || set.try_join_next().is_some()).await?;
+    held.release().await?;
+    while let Some(done) = set.join_next().await {
+        done?;
+    }
+    for client in &clients {
+        world.quiet(client).await?;
+    }
+    world.empty().await
+}
+
+/// Afterwards no lock is held, no waiter is left, and nobody panicked; meanwhile never two had it.
+async fn a_hundred_thousand_acquires(world: World) -> Checked {
+    const TASKS: u64 = 16;
+    const EACH: u64 = 100_000 / TASKS;
+    let chaos = Chaos::new();
+    let clients = [world.client_over(&chaos).await?, world.client_over(&chaos).await?];
+    for kind in [Kind::Acquire, Kind::Release, Kind::Watch] {
+        chaos.every(kind, Fault::Polls(1));
+    }
+    let inside: Arc<[AtomicU64; 4]> = Arc::default();
+    let mut set = JoinSet::new();
+    for task in 0..TASKS {
+        let client = clients[usize::from(task % 2 == 0)].clone();
+        let (inside, mut rng) = (inside.clone(), Rng::new(world.seed.wrapping_add(task)));
+        set.spawn(async move {
+            for _ in 0..EACH {
+                let at = rng.below(4) as usize;
+                let lock = client.lock(["a", "b", "c", "d"][at]);
+                let polls = u32::try_from(rng.below(12)).unwrap_or_default();
+                if let Some(guard) = polled(polls, lock.acquire()).await {
+                    let guard = guard?;
+                    assert_eq!(inside[at].fetch_add(1, Ordering::SeqCst), 0, "two have it");
+                    if rng.below(4) == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    inside[at].fetch_sub(1, Ordering::SeqCst);
+                    drop(guard);
+                }
+            }
+            Checked::Ok(())
+        });
+    }
+    while let Some(done) = set.join_next().await {
+        done??;
+    }
+    for client in &clients {
+        world.quiet(client).await?;
+    }
+    world.empty().await
+}
