@@ -52,6 +52,8 @@ pub enum Bug {
     CancelledAskerStrandsQueue,
     /// A release tells nobody.
     HintsNobody,
+    /// A release tells everybody who waits.
+    HintsEverybody,
     /// A waiter sleeps as long as the holder's lease, trusting in hints.
     LostHintCostsLease,
     /// A hint that comes while a call is under way is forgotten.
@@ -92,6 +94,7 @@ impl Bug {
         Self::DroppedGuardKept,
         Self::CancelledAskerStrandsQueue,
         Self::HintsNobody,
+        Self::HintsEverybody,
         Self::LostHintCostsLease,
         Self::HintInFlightForgotten,
         Self::LostOnlyByReply,

@@ -179,7 +179,7 @@ impl Reference {
         let Some(at) = record.rows.iter().position(|row| row.is_of(now, request, planted)) else {
             return nothing(Released::NotHeld);
         };
-        if let Some(left) = record.rows[at].give_back(request.give, planted) {
+        if let Some(left) = record.rows[at].give_back(request, planted) {
             return nothing(left);
         }
         let row = record.rows.remove(at);
@@ -326,7 +326,11 @@ impl Record {
     }
 
     fn hints(&self, name: &Name, planted: Planted) -> Hints {
-        let told = if planted.is(Bug::HintsNobody) { 0 } else { 1 };
+        let told = match planted {
+            _ if planted.is(Bug::HintsNobody) => 0,
+            _ if planted.is(Bug::HintsEverybody) => usize::MAX,
+            _ => 1,
+        };
         self.waiters.iter().take(told).map(|waiter| (waiter.client, name.clone())).collect()
     }
 
@@ -377,7 +381,9 @@ impl Row {
     }
 
     /// Takes a hold off; answers at once where the row stays as it is or keeps other holds.
-    fn give_back(&mut self, give: Give, planted: Planted) -> Option<Released> {
+    fn give_back(&mut self, request: &Release, planted: Planted) -> Option<Released> {
+        let give = request.give;
+        let stale = planted.is(Bug::ReleaseIgnoresFence) && request.fence.is_some_and(|f| f != self.block.first);
         let id = match give {
             Give::All => return None,
             Give::Hold(id) | Give::One(id) => id,
@@ -388,7 +394,7 @@ impl Row {
         match give {
             Give::Hold(_) => match self.holds.iter().position(|hold| *hold == id) {
                 Some(at) => drop(self.holds.remove(at)),
-                None if planted.is(Bug::ReleaseIgnoresOwner) || planted.is(Bug::ResentReleaseCounts) => {
+                None if stale || planted.is(Bug::ReleaseIgnoresOwner) || planted.is(Bug::ResentReleaseCounts) => {
                     self.holds.pop();
                 }
                 None => return Some(Released::NotHeld),

@@ -7,6 +7,8 @@ use leasehold_core::{Moment, StoreTime};
 pub struct Clock {
     offset: u64,
     parts: u64,
+    /// It goes in steps of so many nanoseconds.
+    step: u64,
     /// True time that this clock has slept through: never, unless the bug is planted.
     slept: u64,
 }
@@ -14,9 +16,9 @@ pub struct Clock {
 const MILLION: u64 = 1_000_000;
 
 impl Clock {
-    /// A clock that shows `offset` at true zero and runs fast or slow by `error` parts per million.
-    pub fn new(offset: u64, error: i64) -> Self {
-        Self { offset, parts: MILLION.saturating_add_signed(error), slept: 0 }
+    /// A clock that shows `offset` at true zero and runs fast or slow by `error` parts per million, in steps.
+    pub fn new(offset: u64, error: i64, step: u64) -> Self {
+        Self { offset, parts: MILLION.saturating_add_signed(error), step, slept: 0 }
     }
 
     /// What it shows.
@@ -31,7 +33,8 @@ impl Clock {
 
     fn nanos(&self, at: u64) -> u64 {
         let awake = at.saturating_sub(self.slept);
-        self.offset + awake / MILLION * self.parts + awake % MILLION * self.parts / MILLION
+        let shown = self.offset + awake / MILLION * self.parts + awake % MILLION * self.parts / MILLION;
+        shown - shown % self.step
     }
 
     /// The true time at which it first shows `moment`.
@@ -57,7 +60,7 @@ mod tests {
     #[test]
     fn true_time_is_the_first_at_which_the_moment_shows() {
         for error in [-5_000, 0, 4_999] {
-            let clock = Clock::new(77, error);
+            let clock = Clock::new(77, error, 1);
             for at in [0, 1, 999_999_999, 123_456_789_012] {
                 let moment = clock.moment(at);
                 let found = clock.true_time(moment);

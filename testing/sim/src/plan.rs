@@ -28,6 +28,8 @@ pub struct Plan {
     pub budget: u64,
     /// Whether the store has hints.
     pub hints: bool,
+    /// The store's clock goes in steps of this many nanoseconds.
+    pub clock_step: u64,
     /// For how long the store remembers fences of free names.
     pub fences_kept_for: Duration,
     /// The usual way to the store and back takes twice this, each client for itself.
@@ -49,6 +51,8 @@ pub struct Faults {
     pub slow: u64,
     /// Requests delivered twice.
     pub repeat: u64,
+    /// Calls whose connection breaks before the answer comes.
+    pub reset: u64,
     /// Calls refused at the door.
     pub refuse: u64,
     /// Hints lost, also after everything else has healed.
@@ -103,24 +107,52 @@ pub struct Habits {
 impl Plan {
     /// Draws a world.
     pub fn draw(chance: &mut Chance) -> Self {
-        let kind = chance.within(0..100);
-        if kind < 4 { Self::contended(chance) } else { Self::mixed(chance, kind < 24) }
+        match chance.within(0..100) {
+            0..4 => Self::contended(chance),
+            4..24 => Self::mixed(chance, true),
+            24..44 => Self::tight(chance),
+            _ => Self::mixed(chance, false),
+        }
+    }
+
+    /// Short leases that are used to their end, by few on one name, with slow messages and sleeping processes.
+    fn tight(chance: &mut Chance) -> Self {
+        let mixed = Self::mixed(chance, false);
+        Self {
+            clients: mixed.clients.max(2),
+            latency: vec![mixed.latency[0]; mixed.clients.max(2)],
+            tasks: chance.pick(&[1, 2, 3]),
+            names: 1,
+            lease: chance.pick(&[200, 250]) * MS,
+            hold: chance.pick(&[150, 300]) * MS,
+            call_limit: chance.pick(&[150, 400, 1_000]) * MS,
+            budget: chance.pick(&[0, 1_000, 1_000]) * MS,
+            faults: Faults {
+                slow: mixed.faults.slow.max(chance.pick(&[0, 100, 300])),
+                suspends: mixed.faults.suspends.max(chance.pick(&[0, 4])),
+                ..mixed.faults
+            },
+            habits: Habits { fixed: chance.pick(&[0, 0, 500]), at_least: 0, group: 0, ..mixed.habits },
+            ..mixed
+        }
     }
 
     fn mixed(chance: &mut Chance, calm: bool) -> Self {
         let clients = chance.within(1..5) as usize;
-        let habits = if chance.permille(150) { Habits::default() } else { Habits::draw(chance) };
-        let near = chance.within(MS / 20..2 * MS);
+        let habits =
+            if chance.permille(if calm { 500 } else { 150 }) { Habits::default() } else { Habits::draw(chance) };
+        let near = chance.pick(&[MS / 20, MS / 5, MS, 2 * MS]);
         Self {
             clients,
             tasks: chance.pick(&[1, 2, 3, 6]),
             rounds: chance.pick(&[1, 2, 3, 6]),
             names: chance.pick(&[1, 1, 2, 3]),
             lease: chance.pick(&[200, 200, 300, 500, 1_000, 3_000, 10_000]) * MS,
-            hold: chance.pick(&[1, 5, 50, 300, 1_000]) * MS,
+            hold: chance.pick(&[100, 1_000, 5_000, 50_000, 300_000, 1_000_000]) * MS / 1_000,
             call_limit: chance.pick(&[60, 150, 400, 1_000]) * MS,
             budget: chance.pick(&[0, 2, 10, 50, 50, 1_000]) * MS,
             hints: chance.permille(850),
+            clock_step: chance.pick(&[1, 1, 1_000, MS]),
             fences_kept_for: Duration::from_millis(chance.pick(&[0, 300, 600_000])),
             latency: (0..clients).map(|_| near + chance.within(0..near * 2)).collect(),
             faulty_for: chance.within(200 * MS..3 * SECOND),
@@ -132,7 +164,7 @@ impl Plan {
     /// Processes with many tasks that all want one name, some nearer to the store than others.
     fn contended(chance: &mut Chance) -> Self {
         let clients = chance.within(2..5) as usize;
-        let near = chance.within(MS / 20..MS);
+        let near = chance.pick(&[MS / 20, MS / 5, MS]);
         let far = if chance.permille(500) { 2 } else { chance.within(2..20) };
         Self {
             clients,
@@ -140,10 +172,11 @@ impl Plan {
             rounds: 12,
             names: 1,
             lease: chance.pick(&[1_000, 3_000, 30_000]) * MS,
-            hold: chance.pick(&[1, 2]) * MS,
+            hold: chance.pick(&[100, 1_000, 2_000]) * MS / 1_000,
             call_limit: SECOND,
             budget: chance.pick(&[1, 5, 10]) * MS,
             hints: true,
+            clock_step: chance.pick(&[1, MS]),
             fences_kept_for: Duration::ZERO,
             latency: (0..clients).map(|_| chance.within(near..near * far)).collect(),
             faulty_for: MS,
@@ -202,6 +235,7 @@ impl Faults {
             loss: some(&[10, 50, 200, 500]),
             slow: some(&[10, 50, 200]),
             repeat: some(&[50, 200]),
+            reset: some(&[50, 300]),
             refuse: some(&[50, 300]),
             hint_loss: some(&[100, 500, 1_000]),
             cuts: some(&[1, 3]),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::beliefs::Belief;
 use crate::chance::{MS, SECOND};
 use crate::clock::Clock;
-use crate::invariants::{broken, keeping, lost_before};
+use crate::invariants::{broken, exclusion, keeping, lost_before};
 use crate::process::{Guard, Process, Task, Wanting};
 use crate::store::Ask;
 use crate::story::Who;
@@ -26,7 +26,7 @@ impl World {
     /// Adds a process with its tasks.
     pub(crate) fn add_process(&mut self, latency: u64) -> usize {
         let index = self.processes.len();
-        let clock = Clock::new(self.chance.within(0..1_000 * SECOND), error(&mut self.chance));
+        let clock = Clock::new(self.chance.within(0..1_000 * SECOND), error(&mut self.chance), 1);
         let id = ClientId([self.chance.draw(), index as u64]);
         let seen = StoreClock::new(clock.moment(self.at - 2 * latency), self.store.clock.store_time(self.at - latency));
         let patience = self.chance.pick(&[0, 500, 5_000]);
@@ -213,8 +213,6 @@ impl World {
             )
         });
         self.note_grant(&belief);
-        let verdict = lost_before::granted(&self.scene(), &belief);
-        self.must(verdict);
         let mut fences = std::mem::take(&mut self.fences);
         let verdict = fences.granted(&self.scene(), &belief);
         self.fences = fences;
@@ -225,7 +223,12 @@ impl World {
             self.starvation = starvation;
             self.must(verdict);
         }
-        self.beliefs.push(belief);
+        self.beliefs.push(belief.clone());
+        let verdict = exclusion::granted(&self.scene(), &belief);
+        self.must(verdict);
+        self.check_exclusion();
+        let verdict = lost_before::granted(&self.scene(), &belief);
+        self.must(verdict);
     }
 
     fn lost(&mut self, client: usize, hold: HoldId, loss: Loss) {

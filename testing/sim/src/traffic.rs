@@ -5,7 +5,7 @@ use leasehold_core::table::{Answer, Input, Request, Sending};
 use leasehold_core::{Error, ErrorKind, Outcome};
 
 use crate::chance::MS;
-use crate::invariants::only_holder;
+use crate::invariants::{herd, only_holder, revival};
 use crate::network::{self, Fate};
 use crate::process::Kind;
 use crate::store::Ask;
@@ -29,7 +29,8 @@ impl World {
             let after = self.chance.within(0..2 * MS);
             return self.agenda.add(self.at + after, Event::Reply { client, call, answer });
         }
-        let limit = self.plan.call_limit;
+        let broken = self.is_faulty() && self.chance.permille(self.plan.faults.reset);
+        let limit = if broken { self.chance.within(0..20 * MS) } else { self.plan.call_limit };
         self.agenda.add(self.at + limit, Event::GivenUp { client, call });
         let may_repeat = !matches!(request, Request::Watch(_));
         let fate = self.fate(client, may_repeat);
@@ -38,10 +39,10 @@ impl World {
         });
         let ask = Ask::Call(request);
         if let Some(again) = fate.again {
-            self.agenda.add(self.at + again, Event::AtStore { client, call, ask: ask.clone() });
+            self.deliver(again, Event::AtStore { client, call, ask: ask.clone() });
         }
         if let Some(arrives) = fate.arrives {
-            self.agenda.add(self.at + arrives, Event::AtStore { client, call, ask });
+            self.deliver(arrives, Event::AtStore { client, call, ask });
         }
     }
 
@@ -50,8 +51,13 @@ impl World {
         let about = if let Ask::Unwatch(name) = &ask { Some(self.name_number(name)) } else { None };
         self.story.tell(self.at, Who::Client(client), about, || format!("unwatches {}", telling::fate(fate)));
         if let Some(arrives) = fate.arrives {
-            self.agenda.add(self.at + arrives, Event::AtStore { client, call: 0, ask });
+            self.deliver(arrives, Event::AtStore { client, call: 0, ask });
         }
+    }
+
+    fn deliver(&mut self, after: u64, message: Event) {
+        self.in_flight += 1;
+        self.agenda.add(self.at + after, message);
     }
 
     fn fate(&mut self, client: usize, may_repeat: bool) -> Fate {
@@ -65,6 +71,7 @@ impl World {
 
     /// A message arrives at the store.
     pub(crate) fn at_store(&mut self, client: usize, call: u64, ask: &Ask) {
+        self.in_flight -= 1;
         if self.store.down_until > self.at {
             return;
         }
@@ -72,6 +79,7 @@ impl World {
         let held_before = self.taken_names();
         let (answer, hints) = self.store.execute(self.at, id, ask);
         self.observe_store(client, call, ask, answer.as_ref(), held_before);
+        self.must(herd::hinted(&hints));
         for (who, name) in hints {
             let Some(to) = self.client_of(who) else { continue };
             let fate = self.fate(to, false);
@@ -140,9 +148,10 @@ impl World {
                     self.must(verdict);
                 }
             }
-            (Ask::Call(Request::Renew(renews)), _) => {
-                for renew in renews {
+            (Ask::Call(Request::Renew(renews)), Some(Answer::Renew(Ok(answered)))) => {
+                for (renew, result) in renews.iter().zip(&answered.result) {
                     let number = self.name_number(&renew.lease.name);
+                    self.must(revival::renewed(*result, before >> number & 1 == 1, number));
                     let inspected = self.store.reference.inspect(now, &renew.lease.name);
                     if let Some(left) = inspected.holders.first().and_then(|holder| holder.left) {
                         self.wake_up.free(number, self.at + left.as_nanos() as u64 * 101 / 100);

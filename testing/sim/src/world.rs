@@ -45,6 +45,8 @@ pub struct World {
     pub(crate) story: Story,
     pub(crate) calls: u64,
     pub(crate) depth: u32,
+    /// Messages on their way to the store.
+    pub(crate) in_flight: u32,
     /// Calls that were executed, where requests may be repeated.
     pub(crate) executed: BTreeSet<u64>,
     /// Calls that took what was free.
@@ -111,7 +113,7 @@ impl World {
         let planted = bug.map_or_else(Planted::default, Planted::with);
         let mut reference = Reference::new(seed, plan.fences_kept_for);
         reference.plant(planted);
-        let clock = Clock::new(STORE_BEGINS, error(&mut chance));
+        let clock = Clock::new(STORE_BEGINS, error(&mut chance), plan.clock_step);
         let mut world = Self {
             chance,
             at: 0,
@@ -132,6 +134,7 @@ impl World {
             story: Story::new(told),
             calls: 0,
             depth: 0,
+            in_flight: 0,
             executed: BTreeSet::new(),
             fresh: BTreeSet::new(),
             strays: [false; 3],
@@ -166,10 +169,19 @@ impl World {
             self.at = at;
             self.happen(event);
             self.verdict.clone()?;
+            if self.in_flight == 0 && !self.is_faulty() && self.is_settled() {
+                break;
+            }
         }
         wake_up::finished(&self.scene())?;
         left_over::check(&self.scene(), &self.store, self.strays)?;
         Ok(self.history)
+    }
+
+    /// Nothing more is going to happen but timers that find nothing to do.
+    fn is_settled(&self) -> bool {
+        let mut alive = self.processes.iter().filter(|process| process.alive);
+        alive.all(|process| process.calls.is_empty() && process.is_done() && process.table.is_empty())
     }
 
     /// The tables as they are, for finding out why nothing happens.

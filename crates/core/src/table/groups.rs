@@ -92,11 +92,7 @@ impl Table {
         self.groups.insert(id, to.clone());
         let entry = self.entries.entry(to.clone()).or_insert_with(Entry::new);
         entry.enqueue(id, ticket);
-        if let (Ask::Sleeping(until), Some((head, _))) = (&entry.ask, entry.head())
-            && head == id
-        {
-            out.push(Output::To(id, Told::Sleep(*until)));
-        }
+        self.sleep_in_place(to, id, out);
         self.settle(now, to, out);
     }
 

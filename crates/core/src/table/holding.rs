@@ -109,7 +109,8 @@ impl Table {
     ) {
         let hold = self.hold_id();
         let ours = self.entries.get_mut(name).and_then(Entry::live);
-        let Some(held) = ours.filter(|held| held.holder == want.owner && now < held.deadline) else {
+        let in_time = |held: &&mut Held| now < held.deadline.min(hold_end(now, sent, held, &want));
+        let Some(held) = ours.filter(|held| held.holder == want.owner).filter(in_time) else {
             return self.acquire(now, id, want, out);
         };
         held.keep = held.keep.max(want.options.term.lease());

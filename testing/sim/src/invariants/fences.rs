@@ -44,7 +44,10 @@ impl Fences {
 }
 
 fn reentered(scene: &Scene<'_>, grant: &Belief) -> Verdict {
-    let ours = |held: &&Belief| held.client == grant.client && held.name == grant.name && held.owner == grant.owner;
+    let ours = |held: &&Belief| {
+        let same = held.client == grant.client && held.name == grant.name && held.owner == grant.owner;
+        same && held.is_valid(scene.at, scene.processes, scene.names)
+    };
     match (grant.how, scene.beliefs.iter().find(ours)) {
         (How::Reentered, Some(held)) if held.fence != grant.fence => {
             let what = format!("a re-entry has fence {:?}, the grant {:?}", grant.fence, held.fence);

@@ -2,10 +2,12 @@
 
 pub mod exclusion;
 pub mod fences;
+pub mod herd;
 pub mod keeping;
 pub mod left_over;
 pub mod lost_before;
 pub mod only_holder;
+pub mod revival;
 pub mod starvation;
 pub mod wake_up;
 
