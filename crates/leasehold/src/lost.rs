@@ -1,6 +1,8 @@
 //! The lost signal: tells a guard's holder that it may no longer act.
 
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 use leasehold_core::table::Loss;
 use tokio::sync::Notify;
@@ -54,25 +56,27 @@ impl LostSignal {
     /// Dropping the future loses nothing; call it again.
     pub async fn wait(&self) -> Option<Loss> {
         let mut waits: Vec<_> = self.cells.iter().map(|cell| Box::pin(Self::wait_for(cell))).collect();
-        let mut open = waits.len();
-        std::future::poll_fn(|task| {
-            for wait in &mut waits {
-                match wait.as_mut().poll(task) {
-                    std::task::Poll::Ready(Some(End::Lost(loss))) => return std::task::Poll::Ready(Some(loss)),
-                    std::task::Poll::Ready(Some(End::Released)) => open -= 1,
-                    _ => {}
+        poll_fn(|task| {
+            let mut lost = None;
+            // What has ended is not polled again: the names of a group go back one after another.
+            waits.retain_mut(|wait| match wait.as_mut().poll(task) {
+                Poll::Ready(End::Lost(loss)) => {
+                    lost = Some(loss);
+                    false
                 }
-            }
-            if open == 0 { std::task::Poll::Ready(None) } else { std::task::Poll::Pending }
+                Poll::Ready(End::Released) => false,
+                Poll::Pending => true,
+            });
+            if lost.is_some() || waits.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
         })
         .await
     }
 
-    async fn wait_for(cell: &LostCell) -> Option<End> {
+    async fn wait_for(cell: &LostCell) -> End {
         loop {
             let ended = cell.ended.notified();
             if let Some(end) = cell.end.get() {
-                return Some(*end);
+                return *end;
             }
             ended.await;
         }
