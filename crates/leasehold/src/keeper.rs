@@ -115,13 +115,13 @@ async fn keep(shell: &Weak<Shell>, waker: &Waker) {
             next => next.unwrap_or(Moment::NEVER).clamp(now + BREATH, now + LOOK),
         };
         waker.looks_at(until);
-        // A timer set between the look and the line above saw the old time: look again at what is due.
-        let missed = shell.upgrade().and_then(|shell| shell.next_timer()).is_some_and(|due| due < until);
-        if missed && until == Moment::NEVER {
-            continue;
-        }
+        // A timer set between the look and the line above saw an older time and woke nobody; one set from here on does.
+        let due = shell.upgrade().and_then(|shell| shell.next_timer()).unwrap_or(Moment::NEVER);
+        let until = until.min(due.max(now + BREATH));
         if until == Moment::NEVER {
             waker.wake.notified().await;
+            // Nothing was held meanwhile: whatever the wall clock did concerns no lease.
+            wall = WallWatch::new();
         } else {
             let woken = tokio::time::timeout(until.since(now), waker.wake.notified()).await;
             if woken.is_ok() {
