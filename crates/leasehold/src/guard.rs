@@ -68,6 +68,9 @@ impl Guard {
 
     /// How many guards this client has on this lock, this one included; zero when it is lost.
     pub fn holds(&self) -> u32 {
+        if self.shell.is_forked() {
+            return 0;
+        }
         let piece = &self.pieces[0];
         self.shell.state().table.holds(&piece.name, piece.hold)
     }
@@ -110,14 +113,19 @@ impl Guard {
 
     /// The lost signal as a value of its own, for other tasks.
     pub fn lost_signal(&self) -> LostSignal {
-        let mut state = self.shell.state();
-        let cell = |piece: &Piece| {
-            if state.table.is_held(&piece.name, piece.hold) {
-                return state.lost.entry(piece.hold).or_default().clone();
-            }
+        let gone = || {
             let gone = LostCell::default();
             gone.lose(leasehold_core::table::Loss::TimeEnded);
             Arc::new(gone)
+        };
+        if self.shell.is_forked() {
+            // The mutex may have been held at the fork by a thread that is not here.
+            return LostSignal { cells: self.pieces.iter().map(|_| gone()).collect() };
+        }
+        let mut state = self.shell.state();
+        let cell = |piece: &Piece| match state.table.is_held(&piece.name, piece.hold) {
+            true => state.lost.entry(piece.hold).or_default().clone(),
+            false => gone(),
         };
         LostSignal { cells: self.pieces.iter().map(cell).collect() }
     }
