@@ -1,15 +1,23 @@
 //! Every case there is, a file a topic.
 
+mod arguments;
 mod cancelling;
 mod closing;
+mod events;
 mod exclusion;
 mod expiry;
 mod fences;
+mod forking;
 mod hints;
+mod holding;
 mod keeping;
 mod names;
+mod operating;
+mod passing;
+mod reentrance;
 mod releasing;
 mod repeating;
+mod together;
 mod trying;
 mod unknown;
 
@@ -17,16 +25,24 @@ use crate::case::Case;
 
 /// Topics and their cases.
 pub const TOPICS: &[(&str, &[Case])] = &[
+    ("arguments", arguments::CASES),
     ("cancelling", cancelling::CASES),
     ("closing", closing::CASES),
+    ("events", events::CASES),
     ("exclusion", exclusion::CASES),
     ("expiry", expiry::CASES),
     ("fences", fences::CASES),
+    ("forking", forking::CASES),
     ("hints", hints::CASES),
+    ("holding", holding::CASES),
     ("keeping", keeping::CASES),
     ("names", names::CASES),
+    ("operating", operating::CASES),
+    ("passing", passing::CASES),
+    ("reentrance", reentrance::CASES),
     ("releasing", releasing::CASES),
     ("repeating", repeating::CASES),
+    ("together", together::CASES),
     ("trying", trying::CASES),
     ("unknown", unknown::CASES),
 ];
