@@ -151,6 +151,8 @@ impl World {
             (Ask::Call(Request::Renew(renews)), Some(Answer::Renew(Ok(answered)))) => {
                 for (renew, result) in renews.iter().zip(&answered.result) {
                     let number = self.name_number(&renew.lease.name);
+                    // Renewals know no `not_after`: one that comes late may lengthen what its client has given up.
+                    self.strays[number] |= !self.processes[client].calls.iter().any(|(id, ..)| *id == call);
                     self.must(revival::renewed(*result, before >> number & 1 == 1, number));
                     let inspected = self.store.reference.inspect(now, &renew.lease.name);
                     if let Some(left) = inspected.holders.first().and_then(|holder| holder.left) {

@@ -275,7 +275,7 @@ impl Table {
                 client,
                 name: name.clone(),
                 owner: series.owner.clone(),
-                fence: Some(grant.block.first),
+                fence: series.taint.is_none().then_some(grant.block.first),
                 give: Give::Hold(RequestId { client, number: series.number }),
                 last_used: Some(grant.block.first),
                 linger: Duration::ZERO,

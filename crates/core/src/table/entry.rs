@@ -286,7 +286,8 @@ impl Held {
             client,
             name: name.clone(),
             owner: self.owner.clone(),
-            fence: Some(self.block.first),
+            // A late sending of the same request may have taken it again, under another fence.
+            fence: self.taint.is_none().then_some(self.block.first),
             give: Give::Hold(RequestId { client, number: self.number }),
             last_used: Some(self.fence()),
             linger: self.at_least.since(now),
