@@ -25,6 +25,8 @@ use crate::time::StoreTime;
 const ENLISTED_FOR: Duration = Duration::from_secs(3);
 /// How many given-back holds a row remembers, for releases that are sent again.
 const GIVEN_MAX: usize = 64;
+/// Below this many records nothing is swept.
+const SWEEP_MIN: usize = 128;
 /// How long the record of a name's last fence outlives its lock, where the clock may go back.
 pub const FENCES_KEPT_FOR: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
@@ -38,6 +40,8 @@ pub struct Reference {
     /// Names that were freed, with the time when their record may be forgotten.
     idle: VecDeque<(StoreTime, Name)>,
     fences_kept_for: Duration,
+    /// With this many records those are looked for that nobody will ask for again.
+    sweep_at: usize,
     planted: Planted,
 }
 
@@ -81,6 +85,7 @@ impl Reference {
             records: HashMap::with_hasher(FixedState::with_seed(seed)),
             idle: VecDeque::new(),
             fences_kept_for,
+            sweep_at: SWEEP_MIN,
             planted: Planted::default(),
         }
     }
@@ -105,6 +110,9 @@ impl Reference {
             return Ok(Acquired::TooLate);
         }
         self.forget(now);
+        if self.records.len() >= self.sweep_at {
+            self.sweep(now);
+        }
         let names = request.names.as_slice();
         for name in names {
             if let Some(refusal) = self.refusal(now, name, request) {
@@ -279,6 +287,16 @@ impl Reference {
                 self.shrink();
             }
         }
+    }
+
+    /// Forgets names whose lease ran out and was never released. Done whenever the records have doubled, so it costs a grant nothing
+    /// that grows.
+    pub fn sweep(&mut self, now: StoreTime) {
+        let kept = self.fences_kept_for;
+        self.records
+            .retain(|_, record| !record.is_idle(now) || record.free_at() + kept > now || record.last >= Fence::at(now));
+        self.shrink();
+        self.sweep_at = (self.records.len() * 2).max(SWEEP_MIN);
     }
 
     fn shrink(&mut self) {

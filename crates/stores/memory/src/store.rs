@@ -72,7 +72,9 @@ impl Memory {
 
     /// How many names have a record: held, lingering or waited for.
     pub fn len(&self) -> usize {
-        self.state().reference.len()
+        let mut state = self.state();
+        state.reference.sweep(self.clock.now());
+        state.reference.len()
     }
 
     /// Whether no name has a record.
@@ -185,5 +187,37 @@ impl Store for Memory {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::port::Mode;
+    use leasehold_core::{Fence, Names, RequestId, StoreOwner};
+
+    use super::*;
+
+    /// A million names used once, by holders that died, leave nothing for ever.
+    #[test]
+    fn names_whose_lease_ran_out_are_forgotten() {
+        let store = Memory::new(&Config { name: String::new() });
+        for number in 0..20_000 {
+            let request = RequestId { client: ClientId([0, 0]), number };
+            let asked = Acquire {
+                names: Names::One(Name::new(format!("once-{number}")).unwrap()),
+                owner: StoreOwner::Private(request),
+                request,
+                mode: Mode::Exclusive,
+                lease: Duration::from_nanos(1),
+                block: 1,
+                seen: Fence::NONE,
+                not_after: StoreTime::NEVER,
+                enlist: false,
+                about: Arc::default(),
+            };
+            assert!(matches!(store.acquire(asked), Call::Done(Some(Ok(_)))));
+            assert!(store.state().reference.len() <= 128);
+        }
+        assert!(store.is_empty());
     }
 }
