@@ -15,6 +15,7 @@ mod names;
 mod operating;
 mod passing;
 mod reentrance;
+mod reference;
 mod releasing;
 mod repeating;
 mod together;
@@ -40,6 +41,7 @@ pub const TOPICS: &[(&str, &[Case])] = &[
     ("operating", operating::CASES),
     ("passing", passing::CASES),
     ("reentrance", reentrance::CASES),
+    ("reference", reference::CASES),
     ("releasing", releasing::CASES),
     ("repeating", repeating::CASES),
     ("together", together::CASES),
