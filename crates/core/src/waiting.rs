@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const RECHECK: Duration = Duration::from_secs(1);
 /// The shortest time for which a process that had its turn lets others go first.
 const GIVE_WAY_MIN: Duration = Duration::from_millis(1);
+/// And the longest: whoever is on the list may as well be dead.
+const GIVE_WAY_MAX: Duration = Duration::from_millis(250);
 const SPIN_MIN: Duration = Duration::from_millis(1);
 const SPIN_MAX: Duration = Duration::from_millis(200);
 const RETRY_MIN: Duration = Duration::from_millis(10);
@@ -61,9 +63,11 @@ pub fn retry_pause(rng: &mut Rng, attempt: u32) -> Duration {
     rng.jitter(grown(RETRY_MIN, attempt, RETRY_MAX), 2)
 }
 
-/// For how long a process that had its turn lets others go first: two round trips.
-pub fn give_way(round_trip: Duration) -> Duration {
-    (round_trip * 2).clamp(GIVE_WAY_MIN, RECHECK)
+/// For how long a process lets others go first after its `turns`-th turn in a row: two round trips, and more each time that nobody
+/// came, for those who wait may be further away from the store.
+pub fn give_way(round_trip: Duration, turns: u32) -> Duration {
+    let first = (round_trip * 2).clamp(GIVE_WAY_MIN, RECHECK);
+    grown(first, turns, GIVE_WAY_MAX.max(first))
 }
 
 fn grown(first: Duration, attempt: u32, max: Duration) -> Duration {
@@ -82,6 +86,16 @@ mod tests {
             assert!(until_recheck(&mut rng, None) <= RECHECK);
         }
         assert_eq!(until_recheck(&mut rng, Some(Duration::from_millis(5))), Duration::from_millis(6));
+    }
+
+    #[test]
+    fn a_process_gives_way_for_longer_each_time_that_nobody_came() {
+        let near = Duration::from_micros(200);
+        let ways: Vec<_> = (0..12).map(|turns| give_way(near, turns)).collect();
+        assert_eq!(ways[0], GIVE_WAY_MIN);
+        assert!(ways.is_sorted());
+        assert_eq!(ways[11], GIVE_WAY_MAX);
+        assert_eq!(give_way(Duration::from_secs(2), 3), RECHECK);
     }
 
     #[test]

@@ -14,12 +14,13 @@ pub struct Agenda<T> {
 
 type Slot = u32;
 
-impl<T> Agenda<T> {
-    /// An empty one.
-    pub fn new() -> Self {
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
         Self { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), count: 0 }
     }
+}
 
+impl<T> Agenda<T> {
     /// Puts something down for a time.
     pub fn add(&mut self, at: u64, what: T) {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -32,7 +33,7 @@ impl<T> Agenda<T> {
     }
 
     /// Takes the next thing out.
-    pub fn next(&mut self) -> Option<(u64, T)> {
+    pub fn take_next(&mut self) -> Option<(u64, T)> {
         let Reverse((at, _, slot)) = self.heap.pop()?;
         self.free.push(slot);
         let what = self.slots[slot as usize].take()?;

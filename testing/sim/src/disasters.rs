@@ -64,11 +64,13 @@ impl World {
 
     pub(crate) fn strike(&mut self, disaster: Disaster) {
         let living: Vec<usize> = (0..self.processes.len()).filter(|at| self.processes[*at].alive).collect();
-        let Some(client) = (!living.is_empty()).then(|| self.chance.pick(&living)) else {
-            return if let Disaster::Quiet = disaster {
-                self.quieten()
-            };
-        };
+        if let Disaster::Quiet = disaster {
+            return self.quieten();
+        }
+        if living.is_empty() {
+            return;
+        }
+        let client = self.chance.pick(&living);
         match disaster {
             Disaster::Pause => self.pause(client, false),
             Disaster::Suspend => self.pause(client, true),
@@ -86,7 +88,7 @@ impl World {
                 self.tell_client(client, "sees the wall clock jump");
                 self.step(client, Input::Jumped(ahead));
             }
-            Disaster::Quiet => self.quieten(),
+            Disaster::Quiet => {}
         }
     }
 

@@ -98,10 +98,16 @@ fn planted(args: &Args) -> bool {
     let mut all = true;
     println!("{:<28} {:>8}  invariant", "bug", "seeds");
     for bug in Bug::ALL {
-        let caught = (args.from..args.from + most).find_map(|seed| Some((seed, run::check(seed, Some(*bug)).err()?)));
-        match caught {
+        match run::first_caught(*bug, args.from, most) {
             Some((seed, violation)) => {
-                println!("{:<28} {:>8}  {}: {}", format!("{bug:?}"), seed + 1, violation.invariant, violation.what);
+                all &= run::reasons(*bug).contains(&violation.invariant);
+                println!(
+                    "{:<28} {:>8}  {}: {}",
+                    format!("{bug:?}"),
+                    seed - args.from + 1,
+                    violation.invariant,
+                    violation.what
+                );
             }
             None => {
                 all = false;

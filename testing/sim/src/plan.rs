@@ -126,10 +126,11 @@ impl Plan {
             lease: chance.pick(&[200, 250]) * MS,
             hold: chance.pick(&[150, 300]) * MS,
             call_limit: chance.pick(&[150, 400, 1_000]) * MS,
-            budget: chance.pick(&[0, 1_000, 1_000]) * MS,
+            budget: chance.pick(&[0, 1_000, 5_000]) * MS,
             faults: Faults {
                 slow: mixed.faults.slow.max(chance.pick(&[0, 100, 300])),
                 suspends: mixed.faults.suspends.max(chance.pick(&[0, 4])),
+                cuts: mixed.faults.cuts.max(chance.pick(&[0, 0, 2])),
                 ..mixed.faults
             },
             habits: Habits { fixed: chance.pick(&[0, 0, 500]), at_least: 0, group: 0, ..mixed.habits },

@@ -50,6 +50,37 @@ pub fn command(seed: u64, bug: Option<Bug>) -> String {
     format!("cargo run --profile sim -p leasehold-sim -- {bug}--seed {seed}")
 }
 
+/// The first seed from `from` on that catches a bug, among at most `most`.
+pub fn first_caught(bug: Bug, from: u64, most: u64) -> Option<(u64, Violation)> {
+    (from..from + most).find_map(|seed| Some((seed, check(seed, Some(bug)).err()?)))
+}
+
+/// Which invariants stand against a bug.
+pub fn reasons(bug: Bug) -> &'static [&'static str] {
+    match bug {
+        Bug::DeadlineFromReply
+        | Bug::ResentDeadlineFull
+        | Bug::PassedAfterDeadline
+        | Bug::ReentersAfterDeadline
+        | Bug::ClockSleeps => &["exclusion", "fence order", "lost before"],
+        Bug::LostOnlyByReply => &["lost before"],
+        Bug::KeeperStopsAtPartialRelease => &["keeping"],
+        Bug::BlockNotRecorded | Bug::FenceOfRecordOnly | Bug::FenceAheadOfClock | Bug::PassedSameFence => {
+            &["fence order"]
+        }
+        Bug::RenewalRevives => &["no revival"],
+        Bug::ResentReleaseCounts | Bug::FailedRenewalReleases | Bug::ReleaseIgnoresFence | Bug::ReleaseIgnoresOwner => {
+            &["only the holder releases"]
+        }
+        Bug::NoGivingWay => &["starvation"],
+        Bug::CancelledAskerStrandsQueue | Bug::HintsNobody | Bug::LostHintCostsLease | Bug::HintInFlightForgotten => {
+            &["wake-up"]
+        }
+        Bug::HintsEverybody => &["no herd"],
+        _ => &["nothing left over"],
+    }
+}
+
 /// What came of many seeds.
 #[derive(Debug, Default)]
 pub struct Sum {
@@ -95,7 +126,7 @@ fn sweep_some(next: &AtomicU64, end: u64, bug: Option<Bug>, sum: &Mutex<Sum>, be
             return;
         }
         if let Some(begun) = begun
-            && sum.worlds % (SEEDS_AT_A_TIME * 512) == 0
+            && sum.worlds.is_multiple_of(SEEDS_AT_A_TIME * 512)
         {
             eprintln!("{} worlds, {:.0} a second", sum.worlds, sum.worlds as f64 / begun.elapsed().as_secs_f64());
         }

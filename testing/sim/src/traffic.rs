@@ -33,7 +33,12 @@ impl World {
         let limit = if broken { self.chance.within(0..20 * MS) } else { self.plan.call_limit };
         self.agenda.add(self.at + limit, Event::GivenUp { client, call });
         let may_repeat = !matches!(request, Request::Watch(_));
-        let fate = self.fate(client, may_repeat);
+        let mut fate = self.fate(client, may_repeat);
+        if broken {
+            // What a dead connection still holds may be read later.
+            let held_up = self.chance.within(0..self.plan.call_limit);
+            fate.arrives = fate.arrives.map(|arrives| arrives + held_up);
+        }
         self.story.tell(self.at, Who::Client(client), about, || {
             format!("call {call} {}: {}", telling::fate(fate), telling::request(&request))
         });

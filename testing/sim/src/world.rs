@@ -119,7 +119,7 @@ impl World {
             at: 0,
             quiet_since: u64::MAX,
             quiet_from: u64::MAX,
-            agenda: Agenda::new(),
+            agenda: Agenda::default(),
             names: plan::names(plan.names),
             processes: Vec::new(),
             store: StoreNode::new(reference, clock),
@@ -159,7 +159,7 @@ impl World {
     /// Runs it to its end.
     pub fn run(&mut self) -> Result<History, Violation> {
         let mut end = u64::MAX;
-        while let Some((at, event)) = self.agenda.next() {
+        while let Some((at, event)) = self.agenda.take_next() {
             if self.quiet_since != u64::MAX && end == u64::MAX {
                 end = self.quiet_since + wake_up::time_to_finish(&self.plan);
             }

@@ -311,6 +311,7 @@ impl Table {
         if entry.series.as_ref().is_some_and(|series| series.is_group()) {
             return self.group_refused(now, name, Some(busy), out);
         }
+        entry.turns = 0;
         let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
         self.refuse_tries(name, &busy, out);
         if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
@@ -526,6 +527,7 @@ impl Table {
     pub(super) fn hint(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.hinted = true;
+        entry.turns = 0;
         if let Ask::Sleeping(_) = entry.ask {
             entry.give_way = Moment::default();
             self.reask(now, name, out);

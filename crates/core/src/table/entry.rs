@@ -31,6 +31,8 @@ pub(crate) struct Entry {
     pub(crate) timer: Moment,
     /// Others go first until then.
     pub(crate) give_way: Moment,
+    /// Turns in a row that this client had while others waited.
+    pub(crate) turns: u32,
     pub(crate) watched: bool,
     /// The store may have this client on the name's list of waiters.
     pub(crate) enlisted: bool,
@@ -158,6 +160,7 @@ impl Entry {
             passable: 0,
             timer: Moment::NEVER,
             give_way: Moment::default(),
+            turns: 0,
             watched: false,
             enlisted: false,
             hinted: false,

@@ -321,13 +321,19 @@ impl Table {
                 return self.settle(now, name, out);
             }
         };
+        let rejoined = releasing.request.rejoin;
         let late = held.taint.filter(|taint| at <= *taint);
         let ghost = late.map(|_| held.ghost(self.settings.client, name, now));
         entry.held = None;
         entry.attempts = 0;
         let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
         if others_wait && result.is_ok() && !self.settings.planted.is(Bug::NoGivingWay) {
-            entry.give_way = now + waiting::give_way(self.round_trip);
+            // Longer only for those who are on the list: they hear when it is their turn again.
+            let turns = if rejoined { entry.turns } else { 0 };
+            entry.give_way = now + waiting::give_way(self.round_trip, turns);
+            entry.turns += 1;
+        } else {
+            entry.turns = 0;
         }
         if let Some(hold) = hold {
             out.push(Output::Given(hold, result));

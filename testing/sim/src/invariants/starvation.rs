@@ -3,7 +3,7 @@
 use super::{Scene, Verdict, broken};
 
 /// As many turns each other process may have while one waits.
-const TURNS_MAX: u32 = 30;
+const TURNS_MAX: u32 = 20;
 
 /// How many turns of others each process has waited through.
 #[derive(Debug, Default)]
