@@ -247,6 +247,9 @@ impl Client {
     /// How much this client has in use: names that it holds, wants or has open with the store, tasks that wait, guards that are
     /// watched or were lost and still live. Zero when all is given back: for metrics, and for finding leaks.
     pub fn in_use(&self) -> usize {
+        if self.shell.is_forked() {
+            return 0;
+        }
         let state = self.shell.state();
         state.table.len() + state.table.remnants() + state.mailboxes.len() + state.lost.len()
     }

@@ -31,7 +31,7 @@ pub enum Run {
     /// On a runtime with two workers.
     Async(fn(World) -> Pin<Box<dyn Future<Output = Checked>>>),
     /// On a thread without a runtime.
-    Blocking(fn(World) -> Checked),
+    Blocking(fn(&World) -> Checked),
 }
 
 /// What a case needs.

@@ -16,8 +16,6 @@ pub enum Hook {
     Restart,
     /// Be reached from another process by the same URL.
     Processes,
-    /// Be used by a process that forks.
-    Fork,
 }
 
 /// One way of deploying one store.

@@ -97,7 +97,7 @@ fn on_this_thread(name: &str, deployment: &dyn Deployment, case: Case, seed: u64
         Run::Async(run) => runtime.block_on(run(world)),
         Run::Blocking(run) => {
             drop(runtime);
-            run(world)
+            run(&world)
         }
     }
 }

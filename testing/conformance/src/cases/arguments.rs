@@ -140,7 +140,7 @@ async fn urls(world: World) -> Checked {
     Ok(())
 }
 
-fn the_blocking_client_inside_a_runtime(world: World) -> Checked {
+fn the_blocking_client_inside_a_runtime(world: &World) -> Checked {
     let client = leasehold::blocking::Client::connect(&world.url())?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {

@@ -89,7 +89,7 @@ async fn with_nothing(world: World) -> Checked {
 }
 
 /// Guards and pending acquires live in tasks of a runtime that is dropped: their locks are given back, and nothing panics.
-fn a_runtime_shuts_down(world: World) -> Checked {
+fn a_runtime_shuts_down(world: &World) -> Checked {
     let watcher = Builder::new_current_thread().enable_all().build()?;
     let other = watcher.block_on(world.client())?;
     let blocker = watcher.block_on(granted(&other.lock("busy")))?;
@@ -133,7 +133,7 @@ fn a_runtime_shuts_down(world: World) -> Checked {
     watcher.block_on(world.empty())
 }
 
-fn a_guard_without_a_runtime(world: World) -> Checked {
+fn a_guard_without_a_runtime(world: &World) -> Checked {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let chaos = Chaos::new();
     let client = runtime.block_on(world.client_over(&chaos))?;
@@ -148,7 +148,7 @@ fn a_guard_without_a_runtime(world: World) -> Checked {
 }
 
 /// Futures that were begun in a runtime are dropped outside of any.
-fn futures_without_a_runtime(world: World) -> Checked {
+fn futures_without_a_runtime(world: &World) -> Checked {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let chaos = Chaos::new();
     let client = runtime.block_on(world.client_over(&chaos))?;
@@ -172,7 +172,7 @@ fn futures_without_a_runtime(world: World) -> Checked {
 }
 
 /// A client made in one runtime goes on in another.
-fn a_client_outlives_its_runtime(world: World) -> Checked {
+fn a_client_outlives_its_runtime(world: &World) -> Checked {
     let first = Builder::new_current_thread().enable_all().build()?;
     let client = first.block_on(world.client())?;
     let guard = first.block_on(granted(&client.lock("a").keep(world.short())))?;

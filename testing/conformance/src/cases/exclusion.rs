@@ -7,7 +7,7 @@ use leasehold::{Client, blocking};
 use tokio::task::JoinSet;
 
 use crate::case::{Checked, Failure, Need};
-use crate::child;
+use crate::child::{self, Job};
 use crate::deployment::Hook;
 use crate::world::{World, granted};
 
@@ -95,7 +95,7 @@ async fn one_may_act_at_a_time(world: World) -> Checked {
     Ok(())
 }
 
-fn threads(world: World) -> Checked {
+fn threads(world: &World) -> Checked {
     let client = blocking::Client::connect(&world.url())?;
     let number = AtomicU64::new(0);
     add_in_threads(&client, &number, 4, 100, |number| {
@@ -108,7 +108,7 @@ fn threads(world: World) -> Checked {
 }
 
 /// Several plain words that are written without any order of their own: the next holder sees all of them alike.
-fn what_was_written_is_seen(world: World) -> Checked {
+fn what_was_written_is_seen(world: &World) -> Checked {
     let client = blocking::Client::connect(&world.url())?;
     let words: Vec<AtomicU64> = (0..16).map(|_| AtomicU64::new(0)).collect();
     add_in_threads(&client, &words, 4, 100, |words| {
@@ -135,10 +135,11 @@ fn add_in_threads<T: Sync>(client: &blocking::Client, data: &T, threads: u32, ti
     })
 }
 
-fn processes(world: World) -> Checked {
+fn processes(world: &World) -> Checked {
     let file = std::env::temp_dir().join(format!("leasehold-conformance-{:016x}", getrandom::u64()?));
     std::fs::write(&file, "0")?;
-    let children: Vec<_> = (0..4).map(|_| child::start(&world.url(), &file, 50)).collect::<Result<_, _>>()?;
+    let job = Job::Count { file: file.to_str().ok_or("a path of UTF-8")?, times: 50 };
+    let children: Vec<_> = (0..4).map(|_| child::start(&world.url(), job)).collect::<Result<_, _>>()?;
     for mut child in children {
         assert!(child.wait()?.success(), "a child failed");
     }

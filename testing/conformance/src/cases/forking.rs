@@ -1,14 +1,28 @@
 //! After `fork` every call in the child fails, and every drop does nothing.
 
-use crate::case::{Checked, Need};
-use crate::deployment::Hook;
-use crate::world::World;
+use std::time::{Duration, Instant};
+
+use crate::case::Checked;
+use crate::child::{self, Job};
+use crate::world::{PATIENCE, World};
 
 crate::cases! {
-    blocking the_child_can_do_nothing needs [Need::Hook(Hook::Fork)];
+    blocking the_child_can_do_nothing;
 }
 
-/// To be written with the first deployment that can fork; until then it shows as ignored.
-fn the_child_can_do_nothing(_world: World) -> Checked {
-    Err("no deployment can fork".into())
+/// In a process of its own, which forks: here other trials run on other threads.
+fn the_child_can_do_nothing(world: &World) -> Checked {
+    let mut process = child::start(&world.url(), Job::Fork)?;
+    let began = Instant::now();
+    loop {
+        if let Some(status) = process.try_wait()? {
+            assert!(status.success(), "the child of a fork could do something, or hung: {status}");
+            return Ok(());
+        }
+        if began.elapsed() > PATIENCE {
+            process.kill()?;
+            return Err("the child of a fork hangs".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

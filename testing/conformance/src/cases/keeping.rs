@@ -127,7 +127,7 @@ async fn not_longer_than_max_hold(world: World) -> Checked {
 }
 
 /// The keeper has a thread of its own.
-fn while_the_runtime_is_blocked(world: World) -> Checked {
+fn while_the_runtime_is_blocked(world: &World) -> Checked {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (client, other) = (world.client().await?, world.client().await?);

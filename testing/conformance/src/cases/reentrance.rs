@@ -143,7 +143,7 @@ async fn ends_with_the_lease(world: World) -> Checked {
     eventually(async || client.in_use() <= 1).await
 }
 
-fn of_a_thread(world: World) -> Checked {
+fn of_a_thread(world: &World) -> Checked {
     let client = blocking::Client::connect(&world.url())?;
     let outer = client.lock("a").acquire()?;
     let inner = client.lock("a").acquire()?;

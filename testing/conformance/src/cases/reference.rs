@@ -27,22 +27,22 @@ const STEPS: u64 = 80;
 const APART: Duration = Duration::from_secs(2);
 
 async fn the_same_answers(world: World) -> Checked {
-    side_by_side(world, false, false).await
+    side_by_side(&world, false, false).await
 }
 
 async fn the_same_answers_with_shared_owners(world: World) -> Checked {
-    side_by_side(world, true, false).await
+    side_by_side(&world, true, false).await
 }
 
 async fn the_same_answers_with_several_names(world: World) -> Checked {
-    side_by_side(world, true, true).await
+    side_by_side(&world, true, true).await
 }
 
-async fn side_by_side(world: World, shared: bool, several: bool) -> Checked {
+async fn side_by_side(world: &World, shared: bool, several: bool) -> Checked {
     let mut rng = world.rng();
     for round in 0..ROUNDS {
         let names = (0..3).map(|at| named(&format!("{round}-{at}"))).collect();
-        let hands = vec![Hand::new(&world).await?, Hand::new(&world).await?];
+        let hands = vec![Hand::new(world).await?, Hand::new(world).await?];
         let mut pair = Pair {
             hands,
             names,
@@ -284,6 +284,7 @@ fn some_of(taken: &Taken, rng: &mut Rng) -> Option<usize> {
     (!taken.fences.is_empty()).then(|| rng.below(taken.fences.len() as u64) as usize)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "references or numbers")]
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, theirs: T, ours: T) -> Checked {
     if theirs == ours {
         return Ok(());

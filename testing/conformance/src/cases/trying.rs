@@ -97,7 +97,7 @@ async fn no_time_to_wait_at_all(world: World) -> Checked {
     world.empty().await
 }
 
-fn by_threads(world: World) -> Checked {
+fn by_threads(world: &World) -> Checked {
     let client = blocking::Client::connect(&world.url())?;
     let guard = client.lock("a").acquire()?;
     std::thread::scope(|scope| {

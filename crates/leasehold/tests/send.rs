@@ -1,0 +1,48 @@
+//! What may cross threads: every future and type of the async client. That the blocking guard may not is a doc test of its own.
+
+use std::time::Duration;
+
+use leasehold::{
+    Attempt, Break, Client, ClientBuilder, Error, Guard, Holder, Lock, LostSignal, Owner, Status, blocking,
+};
+
+fn is_send<T: Send>(value: T) -> T {
+    value
+}
+
+fn is_send_and_sync<T: Send + Sync>() {}
+
+#[test]
+fn types_cross_threads() {
+    is_send_and_sync::<Client>();
+    is_send_and_sync::<Lock>();
+    is_send_and_sync::<Guard>();
+    is_send_and_sync::<Attempt>();
+    is_send_and_sync::<LostSignal>();
+    is_send_and_sync::<Owner>();
+    is_send_and_sync::<Holder>();
+    is_send_and_sync::<Status>();
+    is_send_and_sync::<Error>();
+    is_send_and_sync::<blocking::Client>();
+    is_send_and_sync::<blocking::Lock>();
+    fn sent<T: Send>() {}
+    sent::<ClientBuilder>();
+}
+
+#[tokio::test]
+async fn futures_cross_threads() -> Result<(), Error> {
+    let client = is_send(Client::connect("memory:send")).await?;
+    let lock = client.lock("a");
+    let guard = is_send(lock.acquire()).await?;
+    assert!(is_send(lock.try_acquire()).await?.is_busy());
+    assert!(is_send(lock.acquire_within(Duration::from_millis(1))).await?.is_busy());
+    drop(is_send(guard.lost()));
+    drop(is_send(guard.lost_signal().wait()));
+    assert_eq!(is_send(guard.protect(async { 1 })).await?, 1);
+    is_send(guard.extend(Duration::from_secs(60))).await?;
+    assert!(is_send(client.inspect("a")).await?.is_held());
+    assert_eq!(is_send(client.list("")).await?.len(), 1);
+    assert!(!is_send(client.break_lock("b", Break::Now)).await?.is_held());
+    is_send(guard.release()).await?;
+    is_send(client.close()).await
+}
