@@ -70,14 +70,15 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
         }
         Bug::RenewalRevives => &["no revival"],
         Bug::ResentReleaseCounts | Bug::FailedRenewalReleases | Bug::ReleaseIgnoresFence | Bug::ReleaseIgnoresOwner => {
-            &["only the holder releases"]
+            &["only the holder releases", "keeping"]
         }
         Bug::NoGivingWay => &["starvation"],
         Bug::CancelledAskerStrandsQueue | Bug::HintsNobody | Bug::LostHintCostsLease | Bug::HintInFlightForgotten => {
             &["wake-up"]
         }
         Bug::HintsEverybody => &["no herd"],
-        _ => &["nothing left over"],
+        // Whatever stays behind is found at the end, or by those who wait for it.
+        _ => &["nothing left over", "wake-up"],
     }
 }
 
