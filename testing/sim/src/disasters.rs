@@ -1,6 +1,7 @@
 //! What befalls processes and the store: pauses, suspends, deaths, cuts, restarts.
 
 use leasehold_core::planted::Bug;
+use leasehold_core::port::Break;
 use leasehold_core::reference::Reference;
 use leasehold_core::table::Input;
 
@@ -27,6 +28,8 @@ pub(crate) enum Disaster {
     Copy,
     /// The store goes back to the copy.
     Restore,
+    /// A lock is taken away at the end of its lease.
+    Break,
     /// A wall clock jumps ahead.
     Jump,
     /// From now on nothing bad happens.
@@ -45,6 +48,7 @@ impl World {
             (faults.cuts, Disaster::Cut),
             (faults.stops, Disaster::Stop),
             (u64::from(faults.forgets), Disaster::Forget),
+            (faults.breaks, Disaster::Break),
             (faults.jumps, Disaster::Jump),
         ];
         for (times, disaster) in kinds {
@@ -83,6 +87,7 @@ impl World {
             Disaster::Stop => self.stop_store("stands still"),
             Disaster::Copy => self.old_copy = Some(Box::new(self.store.reference.clone())),
             Disaster::Forget | Disaster::Restore => self.lose_memory(disaster),
+            Disaster::Break => self.break_lock(),
             Disaster::Jump => {
                 let ahead = self.random_within(SECOND);
                 self.tell_client(client, "sees the wall clock jump");
@@ -90,6 +95,15 @@ impl World {
             }
             Disaster::Quiet => {}
         }
+    }
+
+    fn break_lock(&mut self) {
+        let number = self.chance.within(0..self.names.len() as u64) as usize;
+        let now = self.store.clock.store_time(self.at);
+        self.store.reference.break_lock(now, &self.names[number], Break::AtLeaseEnd);
+        // It stays until the end of its lease, whatever its holder does.
+        self.strays[number] = true;
+        self.story.tell(self.at, Who::Store, Some(number), || "is told to break the lock".into());
     }
 
     fn spell(&mut self) -> u64 {

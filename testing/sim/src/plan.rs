@@ -71,6 +71,8 @@ pub struct Faults {
     pub forgets: bool,
     /// The store goes back to an old copy.
     pub old_copy: bool,
+    /// How many times somebody takes a lock away from its holder, at the end of its lease.
+    pub breaks: u64,
     /// The wall clock jumps.
     pub jumps: u64,
 }
@@ -246,6 +248,7 @@ impl Faults {
             stops: some(&[1, 2]),
             forgets: some(&[0, 1]) > 0,
             old_copy: some(&[0, 1]) > 0,
+            breaks: some(&[1, 3]),
             jumps: some(&[0, 1]),
         }
     }

@@ -41,6 +41,9 @@ impl World {
         if several {
             let other = (first + 1 + self.chance.within(0..count - 1) as usize) % self.names.len();
             wanted.push(self.names[other].clone());
+            if self.chance.permille(200) {
+                wanted.extend(self.names.iter().cloned());
+            }
         }
         Names::new(wanted).expect("there is a name")
     }

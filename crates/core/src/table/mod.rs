@@ -168,8 +168,11 @@ impl Table {
     fn answer(&mut self, now: Moment, context: Context, answer: Answer, out: &mut Outputs) {
         let Context { sent, what } = context;
         if let Some(at) = answer.at() {
-            self.settings.clock.observe(sent, at);
             let took = now.since(sent);
+            // An answer that a sleeping process finds late says too little of where the store's clock stands.
+            if took <= self.settings.call_limit || at > self.settings.clock.latest(now) {
+                self.settings.clock.observe(sent, at);
+            }
             self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip * 7 + took) / 8 };
         }
         match (what, answer) {
