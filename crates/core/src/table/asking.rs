@@ -141,7 +141,7 @@ impl Table {
         debug_assert_eq!(entry.ask, Ask::Calling);
         match reply {
             Ok(Answered { at, result }) => {
-                if series.taint.is_some_and(|taint| at > taint) {
+                if series.taint.is_some_and(|taint| at > taint) && !series.is_group() {
                     series.taint = None;
                 }
                 entry.attempts = if matches!(result, Acquired::Busy(_)) { entry.attempts + 1 } else { 0 };

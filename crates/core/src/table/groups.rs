@@ -106,8 +106,9 @@ impl Table {
         let (id, names, tainted) = (series.asker, series.names.clone(), series.taint.is_some());
         let Some(ticket) = entry.queue.get(&id) else { return self.group_gone(now, home, out) };
         let once = ticket.want.once;
+        // An earlier sending may have been granted, and one of its names taken away since: the others are given back first.
         if tainted && !once {
-            return self.sleep_after_failure(now, home, out);
+            return self.group_gone(now, home, out);
         }
         if let (true, Some(busy)) = (once, &busy) {
             entry.dequeue(id);
