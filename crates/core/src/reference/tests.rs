@@ -42,3 +42,15 @@ fn an_acquire_that_comes_again_after_its_hold_was_given_back_is_not_counted() {
     store.acquire(now, &one).unwrap();
     assert_eq!(store.release(now, &release(&other)).0, Released::Released { waiters: Some(0) });
 }
+
+#[test]
+fn a_late_copy_of_a_granted_request_is_answered_like_the_first() {
+    let now = StoreTime::from_nanos(1_000_000_000);
+    let mut store = Reference::new(1, Duration::ZERO);
+    let one = Acquire { not_after: now, ..request(1, 1) };
+    store.acquire(now, &one).unwrap();
+    let late = now + Duration::from_millis(1);
+    assert!(matches!(store.acquire(late, &one).unwrap(), Acquired::Granted(_)));
+    let other = Acquire { not_after: now, ..request(2, 1) };
+    assert!(matches!(store.acquire(late, &other).unwrap(), Acquired::TooLate));
+}
