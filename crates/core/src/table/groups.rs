@@ -66,8 +66,13 @@ impl Table {
         }
         let in_use = names.iter().find(|name| *name != home && !self.is_free_here(name, id)).cloned();
         if let Some(other) = in_use {
-            let asked = self.entries.get(home).is_some_and(|entry| entry.series.is_some());
-            if asked {
+            let asking = |entry: &Entry| matches!(entry.ask, Ask::Calling | Ask::Reserved(_)) && entry.held.is_none();
+            let soon_free = self.entries.get(&other).is_some_and(asking);
+            let Some(entry) = self.entries.get_mut(home) else { return };
+            // Where the store keeps it waiting here, it stays while another merely asks there: two groups would drive each other
+            // from queue to queue, asking all the time.
+            if entry.series.is_some() || entry.enlisted && soon_free {
+                entry.attempts += 1;
                 return self.sleep_after_failure(now, home, out);
             }
             self.move_to(now, id, home, &other, out);
