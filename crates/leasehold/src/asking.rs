@@ -68,15 +68,20 @@ impl Asking {
         Self::new(shell, want.names.clone(), |id| Input::Acquire(id, want))
     }
 
-    /// Before the mutex is let go, one who has to wait must have a mailbox.
+    /// Before the mutex is let go, one who has to wait must have a mailbox, and one who is done must have none.
     fn be_reachable(&mut self, state: &mut crate::shell::State, told: Option<&Told>) {
-        if matches!(told, None | Some(Told::Sleep(_))) && self.mailbox.is_none() {
-            let mailbox = Arc::new(Mailbox::default());
-            if state.closed {
-                mailbox.put(Told::Failed(Error::new(ErrorKind::Closed, "acquire", "the client was closed")));
+        match (told, &self.mailbox) {
+            (None | Some(Told::Sleep(_)), None) => {
+                let mailbox = Arc::new(Mailbox::default());
+                if state.closed {
+                    mailbox.put(Told::Failed(Error::new(ErrorKind::Closed, "acquire", "the client was closed")));
+                } else {
+                    state.mailboxes.insert(self.id, mailbox.clone());
+                }
+                self.mailbox = Some(mailbox);
             }
-            state.mailboxes.insert(self.id, mailbox.clone());
-            self.mailbox = Some(mailbox);
+            (None | Some(Told::Sleep(_) | Told::Call(_)), _) | (_, None) => {}
+            (Some(_), Some(_)) => drop(state.mailboxes.remove(&self.id)),
         }
     }
 
@@ -242,9 +247,6 @@ impl Asking {
 
     fn end(&mut self) {
         self.done = true;
-        if self.mailbox.is_some() {
-            self.shell.state().mailboxes.remove(&self.id);
-        }
     }
 }
 

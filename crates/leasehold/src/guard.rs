@@ -232,7 +232,6 @@ impl Drop for Guard {
             return;
         }
         for piece in &self.pieces {
-            forget_signal(&self.shell, piece.hold);
             self.shell.drop_hold(piece.hold, &piece.name);
             self.shell.tell(|| Event::Released { name: &piece.name, ok: true });
         }
@@ -246,17 +245,6 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Whoever watches a guard that is given back is told that nothing was lost.
-fn forget_signal(shell: &Arc<Shell>, hold: HoldId) {
-    let cell = {
-        let mut state = shell.state();
-        if state.lost.is_empty() { None } else { state.lost.remove(&hold) }
-    };
-    if let Some(cell) = cell {
-        cell.release();
-    }
-}
-
 /// One hold on its way back. Dropped, it goes on in the background.
 struct Releasing {
     shell: Arc<Shell>,
@@ -267,8 +255,7 @@ struct Releasing {
 
 impl Releasing {
     fn start(shell: &Arc<Shell>, piece: Piece) -> Self {
-        forget_signal(shell, piece.hold);
-        let mail = shell.step(Input::Release(piece.hold, piece.name.clone()), Mine::Hold(piece.hold));
+        let mail = shell.step_release(piece.hold, &piece.name);
         let mut releasing = Self { shell: shell.clone(), piece, flight: None, given: None };
         releasing.take_in(mail);
         releasing

@@ -108,14 +108,19 @@ impl Shell {
         match output {
             Output::To(ticket, told) if mine == Mine::Ticket(ticket) => stepped.mail.told = Some(told),
             Output::To(ticket, told) => {
-                if let Some(mailbox) = state.mailboxes.get(&ticket) {
+                // What ends the waiting is the last that comes to this mailbox.
+                let mailbox = match told {
+                    Told::Call(_) | Told::Sleep(_) => state.mailboxes.get(&ticket).cloned(),
+                    _ => state.mailboxes.remove(&ticket),
+                };
+                if let Some(mailbox) = mailbox {
                     mailbox.put(told);
                 }
             }
             Output::Given(hold, result) if mine == Mine::Hold(hold) => stepped.mail.given = Some(result),
             Output::Given(..) => {}
             Output::ForHold(hold, sending) if mine == Mine::Hold(hold) => {
-                stepped.mail.told = Some(Told::Call(Box::new(sending)));
+                stepped.mail.told = Some(Told::Call(sending));
             }
             Output::Lost(hold, loss) => {
                 if let Some(cell) = state.lost.remove(&hold) {
@@ -213,9 +218,21 @@ impl Shell {
         }
     }
 
+    /// Gives a hold back to the table. Whoever watches its lost signal is told that nothing was lost.
+    pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Mail {
+        let mut state = self.state();
+        let cell = if state.lost.is_empty() { None } else { state.lost.remove(&hold) };
+        let stepped = self.step_locked(&mut state, Input::Release(hold, name.clone()), Mine::Hold(hold));
+        let mail = stepped.send(self, state);
+        if let Some(cell) = cell {
+            cell.release();
+        }
+        mail
+    }
+
     /// Releases a hold without waiting for the answer: at least sent before this returns, where the store can.
     pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) {
-        let mail = self.step(Input::Release(hold, name.clone()), Mine::Hold(hold));
+        let mail = self.step_release(hold, name);
         if let Some(Told::Call(sending)) = mail.told {
             let flight = self.start(*sending);
             self.adopt(flight, Mine::Hold(hold), None);
@@ -272,7 +289,7 @@ impl Stepped {
         drop(state);
         for output in self.rest {
             match output {
-                Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(sending),
+                Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(*sending),
                 Output::Lost(hold, loss) => shell.tell(|| Event::Lost { hold: hold.number(), loss }),
                 Output::To(..) | Output::Given(..) | Output::Unwatch(_) => {}
             }

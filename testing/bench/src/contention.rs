@@ -116,3 +116,24 @@ pub(crate) fn two_clients() -> Vec<Figure> {
         },
     ]
 }
+
+/// Passing on alone, for profiling.
+pub(crate) fn hot() -> Vec<Figure> {
+    let runtime = runtime();
+    let client = runtime.block_on(Client::connect("memory:bench-passing-on")).expect("a client");
+    let mut rates = Vec::new();
+    for _ in 0..ROUNDS {
+        let client = client.clone();
+        rates.push(rate(&runtime, move |stop, count| {
+            let lock = client.lock("hot");
+            async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let guard = lock.acquire().await.expect("a grant");
+                    count.fetch_add(1, Ordering::Relaxed);
+                    drop(guard);
+                }
+            }
+        }));
+    }
+    vec![Figure { what: "64 tasks on one name, grants", value: ratio::median(&mut rates), unit: "/s", bound: Bound::Told }]
+}

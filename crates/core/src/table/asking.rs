@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Entry, Held, Series, Ticket, can_pass};
+use super::entry::{Ask, Entry, Held, Series, Ticket, can_pass, hold_end};
 use super::types::{Context, HoldId, How, Output, Outputs, Request, Sending, TicketId, Told, Want, What};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::fence::Block;
@@ -45,7 +45,12 @@ impl Table {
                 return out.push(Output::To(id, Told::Busy(Box::new(local_busy(name, holder)))));
             }
         }
-        self.enqueue(now, id, name, want, out);
+        let patience = now + self.settings.patience;
+        match self.entries.get_mut(name) {
+            // Somebody here holds it or asks for it: whoever that is goes on when it is done.
+            Some(entry) if entry.held.is_some() || entry.ask != Ask::Idle => entry.enqueue(id, Ticket { want, patience }),
+            _ => self.enqueue(now, id, name, want, out),
+        }
     }
 
     pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
@@ -88,7 +93,7 @@ impl Table {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(id) = entry.asker().map(|(id, _)| id) else { return };
-        let Some(Ticket { want, .. }) = entry.queue.get(&id) else { return };
+        let Some(Ticket { want, .. }) = entry.queue.get(id) else { return };
         if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
             return self.withdraw(now, name, out);
         }
@@ -146,7 +151,7 @@ impl Table {
                 }
                 entry.attempts = if matches!(result, Acquired::Busy(_)) { entry.attempts + 1 } else { 0 };
                 let asker = series.asker;
-                if let Some(ticket) = entry.queue.get_mut(&asker) {
+                if let Some(ticket) = entry.queue.get_mut(asker) {
                     ticket.patience = Moment::NEVER;
                 }
                 match result {
@@ -159,7 +164,7 @@ impl Table {
                 if error.outcome() != Outcome::NotApplied && !self.settings.planted.is(Bug::UnknownForgotten) {
                     let lease = entry
                         .queue
-                        .get(&series.asker)
+                        .get(series.asker)
                         .map_or(crate::options::KEEP_DEFAULT, |ticket| ticket.want.options.term.lease());
                     series.taint = series.taint.max(Some(not_after));
                     // Where the store's clock stands is known to within one call, so `not_after` may be two calls away.
@@ -196,7 +201,7 @@ impl Table {
             return self.discard(now, &series, grants, out);
         };
         let names = series.names.clone();
-        let own_term = match self.entries.get(name).and_then(|entry| entry.queue.get(&taker)) {
+        let own_term = match self.entries.get(name).and_then(|entry| entry.queue.get(taker)) {
             Some(Ticket { want, .. }) if matches!(want.options.term, Term::Fixed(_)) => want.options.term.lease(),
             _ => Duration::MAX,
         };
@@ -289,7 +294,7 @@ impl Table {
     pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         let Some(held) = entry.held.as_deref() else { return };
-        if entry.queue.values().any(|ticket| ticket.want.once) {
+        if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
             let busy = local_busy(name, held.describe(now));
             self.refuse_tries(name, &busy, out);
         }
@@ -298,7 +303,7 @@ impl Table {
     fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let once: Vec<TicketId> =
-            entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| *id).collect();
+            entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
         for id in once {
             entry.dequeue(id);
             self.groups.remove(&id);
@@ -326,13 +331,13 @@ impl Table {
     /// The first in line subscribes where it has not, else sleeps.
     pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, ticket)) = entry.queue.first_key_value() else { return };
+        let Some((id, ticket)) = entry.queue.head() else { return };
         let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified;
         if notified && !entry.watched {
             entry.ask = Ask::Watching;
             let context = Context { sent: now, what: What::Watch { name: name.clone() } };
             let request = Request::Watch(name.clone());
-            return out.push(Output::To(*id, Told::Call(Box::new(Sending { context, request }))));
+            return out.push(Output::To(id, Told::Call(Box::new(Sending { context, request }))));
         }
         let until = if entry.give_way > now {
             entry.give_way
@@ -344,7 +349,7 @@ impl Table {
             now + waiting::until_recheck(&mut self.rng, free_in)
         };
         entry.ask = Ask::Sleeping(until);
-        out.push(Output::To(*id, Told::Sleep(until)));
+        out.push(Output::To(id, Told::Sleep(until)));
     }
 
     /// A subscription was confirmed, or failed: either way, ask again.
@@ -385,7 +390,7 @@ impl Table {
         entry.attempts += 1;
         let asker = entry.series.as_ref().map(|series| series.asker);
         if let Some(id) = asker.or_else(|| entry.head().map(|(id, _)| id))
-            && let Some(ticket) = entry.queue.get(&id)
+            && let Some(ticket) = entry.queue.get(id)
             && (!error.is_retryable() || ticket.want.once || now >= ticket.patience)
         {
             entry.dequeue(id);
@@ -395,7 +400,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if let Some(series) = &entry.series
             && series.is_group()
-            && !entry.queue.contains_key(&series.asker)
+            && !entry.queue.contains(series.asker)
         {
             return self.group_gone(now, name, out);
         }
@@ -407,10 +412,10 @@ impl Table {
 
     pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, _)) = entry.queue.first_key_value() else { return };
+        let Some((id, _)) = entry.queue.head() else { return };
         let until = now + waiting::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
         entry.ask = Ask::Sleeping(until);
-        out.push(Output::To(*id, Told::Sleep(until)));
+        out.push(Output::To(id, Told::Sleep(until)));
     }
 
     /// Nobody wants the name any more: let it go, once nothing that may have been granted is left behind.
@@ -449,7 +454,7 @@ impl Table {
             rejoin: false,
         });
         let context = Context { sent: now, what: What::Withdraw { name: name.clone(), number: series.number } };
-        out.push(Output::Background(Sending { context, request }));
+        out.push(Output::Background(Box::new(Sending { context, request })));
         self.settle(now, name, out);
     }
 
@@ -501,10 +506,10 @@ impl Table {
     pub(super) fn next_asker(&mut self, now: Moment, name: &Name, slept: bool, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Ask::Sleeping(until) = entry.ask else { return };
-        match entry.queue.first_key_value() {
+        match entry.queue.head() {
             None => self.unwanted(now, name, out),
             Some(_) if self.settings.planted.is(Bug::CancelledAskerStrandsQueue) => {}
-            Some((next, _)) if slept => out.push(Output::To(*next, Told::Sleep(until))),
+            Some((next, _)) if slept => out.push(Output::To(next, Told::Sleep(until))),
             Some(_) => {}
         }
     }
@@ -565,7 +570,7 @@ impl Table {
                 let group_gone = entry
                     .series
                     .as_ref()
-                    .is_some_and(|series| series.is_group() && !entry.queue.contains_key(&series.asker));
+                    .is_some_and(|series| series.is_group() && !entry.queue.contains(series.asker));
                 if group_gone {
                     self.group_gone(now, &name, out);
                 } else {
@@ -589,7 +594,7 @@ impl Table {
 
 /// Which task takes a grant: the one that asked, or if it has gone, the first in line that can use it.
 fn taker(entry: &Entry, series: &Series, grants: &[Granted]) -> Option<TicketId> {
-    if entry.queue.contains_key(&series.asker) {
+    if entry.queue.contains(series.asker) {
         return Some(series.asker);
     }
     let (id, ticket) = entry.head()?;
@@ -599,15 +604,6 @@ fn taker(entry: &Entry, series: &Series, grants: &[Granted]) -> Option<TicketId>
         Term::Fixed(term) => grants[0].left >= term,
     };
     (alike && long_enough).then_some(id)
-}
-
-/// When a guard's hold ends by itself, though the lease go on.
-pub(super) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &Want) -> Moment {
-    match (want.options.term, want.options.max_hold) {
-        (Term::Kept(_), None) => Moment::NEVER,
-        (Term::Kept(_), Some(max_hold)) => now + max_hold,
-        (Term::Fixed(term), _) => lease::deadline(sent, term).min(held.deadline),
-    }
 }
 
 fn local_busy(name: &Name, holder: crate::port::Holder) -> Busy {

@@ -1,16 +1,17 @@
 //! One name in the table: who holds it here, who waits for it here, and what is being asked of the store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::queue::Queue;
 use super::types::{Grant, HoldId, How, TicketId, Want};
 use crate::fence::{Block, FENCE_UNIT_NANOS, Fence};
-use crate::lease::Lease;
+use crate::lease::{self, Lease};
 use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
+use crate::planted::{Bug, Planted};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
 use crate::port::{About, Give, Holder, Release};
 use crate::time::{Moment, StoreTime};
@@ -24,7 +25,7 @@ pub(crate) struct Entry {
     /// Releases that go on in the background, whatever else happens to the name.
     pub(crate) leaving: Vec<Leaving>,
     /// Who waits here, first come first served.
-    pub(crate) queue: BTreeMap<TicketId, Ticket>,
+    pub(crate) queue: Queue,
     /// How many of the queue could take a lease that is passed on.
     pub(crate) passable: u32,
     /// The timer that is set for this name.
@@ -156,7 +157,7 @@ impl Entry {
             ask: Ask::Idle,
             series: None,
             leaving: Vec::new(),
-            queue: BTreeMap::new(),
+            queue: Queue::default(),
             passable: 0,
             timer: Moment::NEVER,
             give_way: Moment::default(),
@@ -174,20 +175,20 @@ impl Entry {
     }
 
     pub(crate) fn dequeue(&mut self, id: TicketId) -> Option<Ticket> {
-        let ticket = self.queue.remove(&id)?;
+        let ticket = self.queue.remove(id)?;
         self.passable -= u32::from(ticket.is_passable());
         Some(ticket)
     }
 
     pub(crate) fn head(&self) -> Option<(TicketId, &Ticket)> {
-        self.queue.first_key_value().map(|(id, ticket)| (*id, ticket))
+        self.queue.head()
     }
 
     /// For whom the store is asked: the first in line, but a group that asks goes on until it is settled.
     pub(crate) fn asker(&self) -> Option<(TicketId, &Ticket)> {
         let group = self.series.as_deref().filter(|series| series.is_group());
-        let asking = group.and_then(|series| self.queue.get_key_value(&series.asker));
-        asking.map(|(id, ticket)| (*id, ticket)).or_else(|| self.head())
+        let asking = group.and_then(|series| Some((series.asker, self.queue.get(series.asker)?)));
+        asking.or_else(|| self.head())
     }
 
     /// Nobody holds it, nobody wants it, nothing is open with the store.
@@ -198,6 +199,38 @@ impl Entry {
     /// A lease that is held by a guard and not on its way back.
     pub(crate) fn live(&mut self) -> Option<&mut Held> {
         self.held.as_deref_mut().filter(|held| held.releasing.is_none())
+    }
+
+    /// Whether the first in line here can have the lease without the store.
+    pub(crate) fn can_pass_on(&self, now: Moment, planted: Planted) -> bool {
+        let (Some(held), Some((_, next))) = (self.held.as_deref(), self.head()) else { return false };
+        let in_time = now < held.deadline || planted.is(Bug::PassedAfterDeadline);
+        let fence =
+            held.has_fence_to_pass(now) || planted.is(Bug::PassedSameFence) || planted.is(Bug::FenceAheadOfClock);
+        next.is_passable()
+            && next.want.options.term.lease() <= held.keep
+            && now < held.budget_end
+            && now >= held.at_least
+            && in_time
+            && fence
+    }
+
+    /// Hands the lease to the first in line with the next fence of the block.
+    pub(crate) fn pass_on(&mut self, now: Moment, hold: HoldId, planted: Planted) -> Option<(TicketId, Grant)> {
+        let id = self.head()?.0;
+        let ticket = self.dequeue(id)?;
+        let held = self.held.as_deref_mut()?;
+        held.passes += u32::from(!planted.is(Bug::PassedSameFence));
+        let end = hold_end(now, now, held, &ticket.want);
+        held.holder = ticket.want.owner;
+        held.about = ticket.want.about;
+        Some((id, held.enter(hold, end, How::PassedOn)))
+    }
+
+    /// Where a live guard's hold stands among the holds of the lease.
+    pub(crate) fn position(&self, hold: HoldId) -> Option<usize> {
+        let held = self.held.as_deref().filter(|held| held.releasing.is_none())?;
+        held.holds.iter().position(|h| h.id == hold)
     }
 
     /// When this name next needs attention by itself.
@@ -227,6 +260,15 @@ pub(crate) fn can_pass(owner: &Owner, options: &Options) -> bool {
         && matches!(options.term, Term::Kept(_))
         && !options.budget.is_zero()
         && options.at_least.is_zero()
+}
+
+/// When a guard's hold ends by itself, though the lease go on.
+pub(crate) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &Want) -> Moment {
+    match (want.options.term, want.options.max_hold) {
+        (Term::Kept(_), None) => Moment::NEVER,
+        (Term::Kept(_), Some(max_hold)) => now + max_hold,
+        (Term::Fixed(term), _) => lease::deadline(sent, term).min(held.deadline),
+    }
 }
 
 impl Series {

@@ -58,7 +58,7 @@ impl Table {
         out: &mut Outputs,
     ) {
         let fits = |entry: &Entry| {
-            let want = entry.queue.get(&id).map(|ticket| &ticket.want);
+            let want = entry.queue.get(id).map(|ticket| &ticket.want);
             entry.series.as_deref().zip(want).is_none_or(|(series, want)| series.fits(want))
         };
         if !self.entries.get(home).is_some_and(fits) {
@@ -109,7 +109,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(home) else { return };
         let Some(series) = entry.series.as_deref() else { return };
         let (id, names, tainted) = (series.asker, series.names.clone(), series.taint.is_some());
-        let Some(ticket) = entry.queue.get(&id) else { return self.group_gone(now, home, out) };
+        let Some(ticket) = entry.queue.get(id) else { return self.group_gone(now, home, out) };
         let once = ticket.want.once;
         // An earlier sending may have been granted, and one of its names taken away since: the others are given back first.
         if tainted && !once {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use super::Table;
-use super::asking::hold_end;
-use super::entry::{Ask, Entry, Ghost, Held, Releasing, Series};
+use super::entry::{Ask, Entry, Ghost, Held, Releasing, Series, hold_end};
 use super::types::{Context, HoldId, How, Loss, Output, Outputs, Request, Sending, Then, TicketId, Told, Want, What};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
@@ -145,15 +144,19 @@ impl Table {
 
     /// A guard gives its hold back.
     pub(super) fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
-        if let Some(ghost) = self.ghosts.remove(&hold) {
+        if !self.ghosts.is_empty()
+            && let Some(ghost) = self.ghosts.remove(&hold)
+        {
             return self.release_ghost(now, hold, ghost, out);
         }
         let planted = self.settings.planted;
-        let held = self.entries.get_mut(name).and_then(Entry::live);
-        let Some((held, at)) = held.and_then(|held| held.position(hold).map(|at| (held, at))) else {
+        let next_hold = HoldId(self.last_number + 1);
+        let entry = self.entries.get_mut(name);
+        let Some((entry, at)) = entry.and_then(|entry| entry.position(hold).map(|at| (entry, at))) else {
             let error = Error::new(ErrorKind::NotHolder, "release", "it was released already");
             return out.push(Output::Given(hold, Err(error)));
         };
+        let Some(held) = entry.held.as_deref_mut() else { return };
         if planted.is(Bug::KeeperOutlivesRelease) && held.holds.len() == 1 {
             return out.push(Output::Given(hold, Ok(Released::NotHeld)));
         }
@@ -167,12 +170,20 @@ impl Table {
             out.push(Output::Given(hold, result));
             return self.settle(now, name, out);
         }
-        if now >= held.deadline && !(planted.is(Bug::PassedAfterDeadline) && self.can_pass_on(now, name)) {
+        let deadline = held.deadline;
+        let passes_on = !ended && entry.can_pass_on(now, planted);
+        if now >= deadline && !(planted.is(Bug::PassedAfterDeadline) && passes_on) {
             return self.release_late(now, hold, name, out);
         }
-        if !ended && self.can_pass_on(now, name) {
+        if passes_on && let Some((id, grant)) = entry.pass_on(now, next_hold, planted) {
+            self.last_number += 1;
+            self.seen = self.seen.max(grant.fence);
             out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
-            return self.pass_on(now, name, out);
+            out.push(Output::To(id, Told::Granted(smallvec![grant])));
+            if entry.due() != entry.timer {
+                self.settle(now, name, out);
+            }
+            return;
         }
         if ended {
             out.push(Output::Given(hold, Err(lost("release"))));
@@ -197,38 +208,6 @@ impl Table {
         self.pursue(now, name, out);
     }
 
-    /// Whether the first in line here can have the lease without the store.
-    fn can_pass_on(&self, now: Moment, name: &Name) -> bool {
-        let Some(entry) = self.entries.get(name) else { return false };
-        let (Some(held), Some((_, next))) = (entry.held.as_deref(), entry.head()) else { return false };
-        let in_time = now < held.deadline || self.bug(Bug::PassedAfterDeadline);
-        let fence = held.has_fence_to_pass(now) || self.bug(Bug::PassedSameFence) || self.bug(Bug::FenceAheadOfClock);
-        next.is_passable()
-            && next.want.options.term.lease() <= held.keep
-            && now < held.budget_end
-            && now >= held.at_least
-            && in_time
-            && fence
-    }
-
-    /// Hands the lease to the first in line with the next fence of the block.
-    fn pass_on(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let hold = self.hold_id();
-        let same_fence = self.bug(Bug::PassedSameFence);
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(id) = entry.head().map(|(id, _)| id) else { return };
-        let Some(ticket) = entry.dequeue(id) else { return };
-        let Some(held) = entry.held.as_deref_mut() else { return };
-        held.passes += u32::from(!same_fence);
-        held.holder = ticket.want.owner.clone();
-        held.about = ticket.want.about.clone();
-        let end = hold_end(now, now, held, &ticket.want);
-        let grant = held.enter(hold, end, How::PassedOn);
-        self.seen = self.seen.max(held.fence());
-        out.push(Output::To(id, Told::Granted(smallvec![grant])));
-        self.settle(now, name, out);
-    }
-
     /// Sends a lease back to the store; the guard that gave it waits for the answer, or nobody does.
     fn start_release(&mut self, now: Moment, name: &Name, hold: Option<HoldId>, out: &mut Outputs) {
         let client = self.settings.client;
@@ -240,7 +219,7 @@ impl Table {
         let what = What::Release { name: name.clone(), number: held.number, hold };
         held.releasing =
             Some(Box::new(Releasing { request: request.clone(), again: Moment::NEVER, attempts: 0, resent: false }));
-        let sending = Sending { context: Context { sent: now, what }, request: Request::Release(request) };
+        let sending = Box::new(Sending { context: Context { sent: now, what }, request: Request::Release(request) });
         out.push(match hold {
             Some(hold) => Output::ForHold(hold, sending),
             None => Output::Background(sending),
@@ -287,7 +266,7 @@ impl Table {
         }));
         let what = What::Release { name: name.clone(), number: series.number, hold: None };
         let context = Context { sent: now, what };
-        out.push(Output::Background(Sending { context, request: Request::Release(request) }));
+        out.push(Output::Background(Box::new(Sending { context, request: Request::Release(request) })));
         self.settle(now, name, out);
     }
 
@@ -360,7 +339,7 @@ impl Table {
         releasing.again = Moment::NEVER;
         let what = What::Release { name: name.clone(), number: held.number, hold: None };
         let request = Request::Release(releasing.request.clone());
-        out.push(Output::Background(Sending { context: Context { sent: now, what }, request }));
+        out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what }, request })));
     }
 
     /// The client closes: its guards are told, its leases go back.
@@ -375,10 +354,6 @@ impl Table {
 }
 
 impl Held {
-    fn position(&self, hold: HoldId) -> Option<usize> {
-        self.holds.iter().position(|h| h.id == hold)
-    }
-
     /// A renewal is on its way: though its answer be lost, the store may keep the lease for `term` from `executed` at the latest.
     pub(super) fn may_last(&mut self, executed: Moment, term: Duration) {
         self.over = self.over.max(lease::surely_over(executed, term));

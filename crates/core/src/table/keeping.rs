@@ -32,7 +32,7 @@ impl Table {
         for chunk in renewals.chunks(RENEW_CHUNK) {
             let what = What::Renew(chunk.iter().map(|(renew, number)| (renew.lease.name.clone(), *number)).collect());
             let request = Request::Renew(chunk.iter().map(|(renew, _)| renew.clone()).collect());
-            out.push(Output::Background(Sending { context: Context { sent: now, what }, request }));
+            out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what }, request })));
         }
     }
 
@@ -151,7 +151,7 @@ impl Table {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         held.renewing = true;
         let request = Request::Release(held.release(client, name, now, false));
-        out.push(Output::Background(Sending { context: Context { sent: now, what: What::Ghost }, request }));
+        out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what: What::Ghost }, request })));
     }
 
     /// The wall clock ran ahead of ours: ours may have stood still. That may end leases early, never lengthen them.

@@ -40,7 +40,7 @@ impl Table {
             leaving.again = Moment::NEVER;
             let what = What::Leave { name: name.clone(), number: leaving.number };
             let request = Request::Release(leaving.ghost.request.clone());
-            out.push(Output::Background(Sending { context: Context { sent: now, what }, request }));
+            out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what }, request })));
         }
     }
 

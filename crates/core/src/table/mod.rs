@@ -18,6 +18,7 @@ mod groups;
 mod holding;
 mod keeping;
 mod leaving;
+mod queue;
 mod types;
 
 use std::collections::{BTreeSet, HashMap};
@@ -229,7 +230,7 @@ impl Table {
 
     fn close_name(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let tickets: Vec<TicketId> = entry.queue.keys().copied().collect();
+        let tickets: Vec<TicketId> = entry.queue.iter().map(|(id, _)| id).collect();
         for id in tickets {
             out.push(Output::To(id, types::Told::Failed(closed_error())));
             self.cancel(now, id, name, out);

@@ -192,9 +192,9 @@ pub enum Output {
     /// A hold is lost: tell its guard at once.
     Lost(HoldId, Loss),
     /// Call the store on behalf of a guard that is being released.
-    ForHold(HoldId, Sending),
+    ForHold(HoldId, Box<Sending>),
     /// Call the store; nobody waits for it.
-    Background(Sending),
+    Background(Box<Sending>),
     /// End the subscription to a name and leave its list of waiters.
     Unwatch(Name),
 }
