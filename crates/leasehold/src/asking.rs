@@ -25,8 +25,8 @@ pub(crate) enum Outcome {
 
 /// A task that wants something of the table. When it is dropped, the table forgets its wish, a call on its way is finished in the
 /// background, and a lock that it turns out to have got is released.
-pub(crate) struct Asking {
-    shell: Arc<Shell>,
+pub(crate) struct Asking<'a> {
+    shell: &'a Arc<Shell>,
     id: TicketId,
     names: Names,
     flight: Option<Flight>,
@@ -43,13 +43,13 @@ enum Last {
     Failed(Error),
 }
 
-impl Asking {
+impl<'a> Asking<'a> {
     /// Puts the wish to the table.
-    pub(crate) fn new(shell: &Arc<Shell>, names: Names, input: impl FnOnce(TicketId) -> Input) -> (Self, Option<Told>) {
+    pub(crate) fn new(shell: &'a Arc<Shell>, names: Names, input: impl FnOnce(TicketId) -> Input) -> (Self, Option<Told>) {
         let mut state = shell.state();
         let id = state.table.ticket();
         let mut asking = Self {
-            shell: shell.clone(),
+            shell,
             id,
             names,
             flight: None,
@@ -64,7 +64,7 @@ impl Asking {
         (asking, told)
     }
 
-    pub(crate) fn want(shell: &Arc<Shell>, want: Want) -> (Self, Option<Told>) {
+    pub(crate) fn want(shell: &'a Arc<Shell>, want: Want) -> (Self, Option<Told>) {
         Self::new(shell, want.names.clone(), |id| Input::Acquire(id, want))
     }
 
@@ -74,7 +74,9 @@ impl Asking {
             (None | Some(Told::Sleep(_)), None) => {
                 let mailbox = Arc::new(Mailbox::default());
                 if state.closed {
-                    mailbox.put(Told::Failed(Error::new(ErrorKind::Closed, "acquire", "the client was closed")));
+                    let closed = Error::new(ErrorKind::Closed, "acquire", "the client was closed");
+                    let nobody_sleeps_yet = mailbox.put(Told::Failed(closed));
+                    drop(nobody_sleeps_yet);
                 } else {
                     state.mailboxes.insert(self.id, mailbox.clone());
                 }
@@ -180,11 +182,11 @@ impl Asking {
     }
 
     fn step(&mut self, input: Input) -> Option<Told> {
-        let shell = self.shell.clone();
+        let shell = self.shell;
         let mut state = shell.state();
         let stepped = shell.step_locked(&mut state, input, Mine::Ticket(self.id));
         self.be_reachable(&mut state, stepped.mail.told.as_ref());
-        stepped.send(&shell, state).told
+        stepped.send(shell, state).told
     }
 
     fn tell_waiting(&mut self) {
@@ -250,7 +252,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
         if self.done || self.shell.is_forked() {
             return;

@@ -67,7 +67,8 @@ pub struct Lock {
     owner: Option<Owner>,
     options: Arc<Options>,
     about: Arc<About>,
-    fault: Option<Error>,
+    bad_name: Option<Error>,
+    bad_option: Option<Error>,
 }
 
 /// The shared part, without a word in `Debug`.
@@ -93,11 +94,11 @@ impl Lock {
         options: Arc<Options>,
         about: Arc<About>,
     ) -> Self {
-        let (names, fault) = match names {
+        let (names, bad_name) = match names {
             Ok(names) => (names, None),
             Err(error) => (Names::One(placeholder()), Some(error)),
         };
-        Self { shell: Shared(shell), names, owner: None, options, about, fault }
+        Self { shell: Shared(shell), names, owner: None, options, about, bad_name, bad_option: None }
     }
 
     /// Keeps the lock, with this lease: renewed as long as the guard lives. The default, with 30 s.
@@ -154,6 +155,7 @@ impl Lock {
 
     fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(Arc::make_mut(&mut self.options));
+        self.bad_option = self.options.check(&self.shell.0.store.capability()).err();
         self
     }
 
@@ -234,6 +236,8 @@ impl Lock {
     async fn attempt_quietly(&self, patience: Patience) -> Result<Attempt, Error> {
         let shell = &self.shell.0;
         self.check()?;
+        // A lock that is free is taken without waiting: a loop of them must let other tasks run now and then.
+        tokio::task::coop::consume_budget().await;
         let owner = match &self.owner {
             Some(owner) => owner.clone(),
             None => random::owner()?,
@@ -273,12 +277,10 @@ impl Lock {
     fn check(&self) -> Result<(), Error> {
         let shell = &self.shell.0;
         shell.check_process("acquire")?;
-        if let Some(fault) = &self.fault {
+        if let Some(fault) = self.bad_name.as_ref().or(self.bad_option.as_ref()) {
             return Err(fault.clone().on_store(shell.store.label()));
         }
-        let capability = shell.store.capability();
-        self.options.check(&capability).map_err(|error| error.on_store(shell.store.label()))?;
-        if matches!(self.names, Names::Many(_)) && !capability.several_names {
+        if matches!(self.names, Names::Many(_)) && !shell.store.capability().several_names {
             let what = "this store cannot take several names in one step";
             return Err(Error::new(ErrorKind::Unfit, "acquire", what).on_store(shell.store.label()));
         }

@@ -1,10 +1,10 @@
 //! Where a waiting task is told what the table has for it.
 
-use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use leasehold_core::table::Told;
+use smallvec::SmallVec;
 
 /// One waiting task's mail.
 #[derive(Default)]
@@ -14,34 +14,31 @@ pub(crate) struct Mailbox {
 
 #[derive(Default)]
 struct Inner {
-    mail: VecDeque<Told>,
+    mail: SmallVec<[Told; 1]>,
     waker: Option<Waker>,
 }
 
 impl Mailbox {
-    /// Puts something in and wakes the task.
-    pub(crate) fn put(&self, told: Told) {
+    /// Puts something in. The task is to be woken by the caller, when it holds no mutex any more.
+    #[must_use]
+    pub(crate) fn put(&self, told: Told) -> Option<Waker> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         // A newer word on how long to sleep replaces an older one that was not read yet.
         if matches!(told, Told::Sleep(_)) {
             inner.mail.retain(|mail| !matches!(mail, Told::Sleep(_)));
         }
-        inner.mail.push_back(told);
-        let waker = inner.waker.take();
-        drop(inner);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        inner.mail.push(told);
+        inner.waker.take()
     }
 
     /// Takes the next piece out.
     pub(crate) fn take(&self) -> Option<Told> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).mail.pop_front()
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).next()
     }
 
     pub(crate) fn poll(&self, task: &mut Context<'_>) -> Poll<Told> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match inner.mail.pop_front() {
+        match inner.next() {
             Some(told) => Poll::Ready(told),
             None => {
                 match &mut inner.waker {
@@ -51,5 +48,11 @@ impl Mailbox {
                 Poll::Pending
             }
         }
+    }
+}
+
+impl Inner {
+    fn next(&mut self) -> Option<Told> {
+        if self.mail.is_empty() { None } else { Some(self.mail.remove(0)) }
     }
 }

@@ -11,6 +11,7 @@ use leasehold_clock::fork::Process;
 use leasehold_core::port::{Call, Hint, HintSink};
 use leasehold_core::table::{Answer, Context, HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
 use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Names, Store};
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -89,10 +90,15 @@ impl Shell {
 
     /// The same with the mutex held; `send` must follow, which lets it go.
     pub(crate) fn step_locked(&self, state: &mut State, input: Input, mine: Mine) -> Stepped {
+        self.after(state, mine, |table, now, out| table.step(now, input, out))
+    }
+
+    #[inline]
+    fn after(&self, state: &mut State, mine: Mine, step: impl FnOnce(&mut Table, Moment, &mut Outputs)) -> Stepped {
         let now = leasehold_clock::now();
         let mut outputs = Outputs::new();
-        state.table.step(now, input, &mut outputs);
-        let mut stepped = Stepped { mail: Mail::default(), rest: Outputs::new() };
+        step(&mut state.table, now, &mut outputs);
+        let mut stepped = Stepped { mail: Mail::default(), rest: Outputs::new(), wake: SmallVec::new() };
         for output in outputs {
             self.sort_out(state, output, mine, &mut stepped);
         }
@@ -113,9 +119,7 @@ impl Shell {
                     Told::Call(_) | Told::Sleep(_) => state.mailboxes.get(&ticket).cloned(),
                     _ => state.mailboxes.remove(&ticket),
                 };
-                if let Some(mailbox) = mailbox {
-                    mailbox.put(told);
-                }
+                stepped.wake.extend(mailbox.and_then(|mailbox| mailbox.put(told)));
             }
             Output::Given(hold, result) if mine == Mine::Hold(hold) => stepped.mail.given = Some(result),
             Output::Given(..) => {}
@@ -222,7 +226,7 @@ impl Shell {
     pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Mail {
         let mut state = self.state();
         let cell = if state.lost.is_empty() { None } else { state.lost.remove(&hold) };
-        let stepped = self.step_locked(&mut state, Input::Release(hold, name.clone()), Mine::Hold(hold));
+        let stepped = self.after(&mut state, Mine::Hold(hold), |table, now, out| table.release(now, hold, name, out));
         let mail = stepped.send(self, state);
         if let Some(cell) = cell {
             cell.release();
@@ -281,12 +285,15 @@ pub(crate) struct Mail {
 pub(crate) struct Stepped {
     pub(crate) mail: Mail,
     rest: Outputs,
+    /// Tasks that have mail.
+    wake: SmallVec<[std::task::Waker; 1]>,
 }
 
 impl Stepped {
     /// Lets the mutex go and does what is to be done without it.
     pub(crate) fn send(self, shell: &Arc<Shell>, state: MutexGuard<'_, State>) -> Mail {
         drop(state);
+        self.wake.into_iter().for_each(std::task::Waker::wake);
         for output in self.rest {
             match output {
                 Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(*sending),

@@ -24,6 +24,13 @@ impl Table {
             out.push(Output::To(id, Told::Failed(super::closed_error())));
             return;
         }
+        if let Names::One(name) = &want.names
+            && let Some(entry) = self.entries.get_mut(name)
+            && entry.must_queue(now, &want)
+        {
+            let patience = now + self.settings.patience;
+            return entry.enqueue(id, Ticket { want, patience });
+        }
         match want.names.clone() {
             Names::One(name) => self.acquire_one(now, id, &name, want, out),
             Names::Many(names) => self.acquire_many(now, id, &names, want, out),
@@ -45,12 +52,7 @@ impl Table {
                 return out.push(Output::To(id, Told::Busy(Box::new(local_busy(name, holder)))));
             }
         }
-        let patience = now + self.settings.patience;
-        match self.entries.get_mut(name) {
-            // Somebody here holds it or asks for it: whoever that is goes on when it is done.
-            Some(entry) if entry.held.is_some() || entry.ask != Ask::Idle => entry.enqueue(id, Ticket { want, patience }),
-            _ => self.enqueue(now, id, name, want, out),
-        }
+        self.enqueue(now, id, name, want, out);
     }
 
     pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {

@@ -196,6 +196,15 @@ impl Entry {
         self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty() && self.leaving.is_empty()
     }
 
+    /// Whether a task has nothing to do but to wait in line: another task here holds it validly, or asks for it.
+    pub(crate) fn must_queue(&self, now: Moment, want: &Want) -> bool {
+        match self.held.as_deref() {
+            Some(held) if held.releasing.is_none() => now < held.deadline && held.holder != want.owner && !want.once,
+            Some(_) => true,
+            None => self.ask != Ask::Idle,
+        }
+    }
+
     /// A lease that is held by a guard and not on its way back.
     pub(crate) fn live(&mut self) -> Option<&mut Held> {
         self.held.as_deref_mut().filter(|held| held.releasing.is_none())

@@ -142,8 +142,8 @@ impl Table {
         self.settle(now, name, out);
     }
 
-    /// A guard gives its hold back.
-    pub(super) fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+    /// A guard gives its hold back: the step for [`Input::Release`](super::Input::Release), without a copy of the name.
+    pub fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         if !self.ghosts.is_empty()
             && let Some(ghost) = self.ghosts.remove(&hold)
         {
