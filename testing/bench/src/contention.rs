@@ -30,6 +30,7 @@ pub(crate) fn passing_on() -> Vec<Figure> {
                 while !stop.load(Ordering::Relaxed) {
                     let guard = mutex.lock().await;
                     count.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
                     drop(guard);
                 }
             }
@@ -43,6 +44,7 @@ pub(crate) fn passing_on() -> Vec<Figure> {
                 while !stop.load(Ordering::Relaxed) {
                     let guard = lock.acquire().await.expect("a grant");
                     count.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
                     drop(guard);
                 }
             }

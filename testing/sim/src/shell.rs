@@ -100,7 +100,7 @@ impl World {
                 if self.is_faulty() && self.chance.permille(self.plan.habits.unsent / 4) {
                     return self.step(client, Input::Unsent(sending.context));
                 }
-                self.call(client, sending);
+                self.call(client, *sending);
             }
             Output::Unwatch(name) => self.unwatch(client, Ask::Unwatch(name)),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Entry, Held, Series, Ticket, can_pass, hold_end};
+use super::entry::{Ask, Contest, Entry, Held, Series, Ticket, can_pass, hold_end};
 use super::types::{Context, HoldId, How, Output, Outputs, Request, Sending, TicketId, Told, Want, What};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::fence::Block;
@@ -48,7 +48,7 @@ impl Table {
             } else if held.holder == want.owner {
                 return self.reenter(now, id, name, want, out);
             } else if want.once {
-                let holder = held.describe(now);
+                let holder = held.describe(self.settings.client, now);
                 return out.push(Output::To(id, Told::Busy(Box::new(local_busy(name, holder)))));
             }
         }
@@ -57,7 +57,7 @@ impl Table {
 
     pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
         let patience = now + self.settings.patience;
-        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        let entry = self.entries.entry(name.clone()).or_default();
         entry.enqueue(id, Ticket { want, patience });
         self.sleep_in_place(name, id, out);
         self.pursue(now, name, out);
@@ -94,6 +94,7 @@ impl Table {
         let number = self.last_number + 1;
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
+        let entry: &mut Contest = entry;
         let Some(id) = entry.asker().map(|(id, _)| id) else { return };
         let Some(Ticket { want, .. }) = entry.queue.get(id) else { return };
         if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
@@ -103,7 +104,7 @@ impl Table {
             self.last_number = number;
             let request = RequestId { client, number };
             let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
-            Box::new(Series { number, owner, asker: id, names: want.names.clone(), taint: None, over: now })
+            Series { number, owner, asker: id, names: want.names.clone(), taint: None, over: now }
         });
         series.asker = id;
         let lease = want.options.term.lease();
@@ -144,7 +145,8 @@ impl Table {
         out: &mut Outputs,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(series) = entry.series.as_deref_mut().filter(|series| series.number == number) else { return };
+        let entry: &mut Contest = entry;
+        let Some(series) = entry.series.as_mut().filter(|series| series.number == number) else { return };
         debug_assert_eq!(entry.ask, Ask::Calling);
         match reply {
             Ok(Answered { at, result }) => {
@@ -246,7 +248,7 @@ impl Table {
         self.seen = self.seen.max(grant.block.first);
         let mut held = Held {
             number: series.number,
-            owner: series.owner.clone(),
+            shared: series.shared(),
             holder: want.owner.clone(),
             block: grant.block,
             passes: 0,
@@ -265,7 +267,7 @@ impl Table {
         };
         let end = hold_end(now, sent, &held, want);
         let given = held.enter(hold, end, How::Asked);
-        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        let entry = self.entries.entry(name.clone()).or_default();
         entry.ask = Ask::Idle;
         entry.series = None;
         entry.give_way = Moment::default();
@@ -297,7 +299,7 @@ impl Table {
         let Some(entry) = self.entries.get(name) else { return };
         let Some(held) = entry.held.as_deref() else { return };
         if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
-            let busy = local_busy(name, held.describe(now));
+            let busy = local_busy(name, held.describe(self.settings.client, now));
             self.refuse_tries(name, &busy, out);
         }
     }
@@ -437,6 +439,7 @@ impl Table {
     pub(super) fn withdraw(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
+        let entry: &mut Contest = entry;
         let Some(series) = &entry.series else { return };
         if series.taint.is_none() {
             entry.series = None;
@@ -470,7 +473,7 @@ impl Table {
         out: &mut Outputs,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(series) = entry.series.as_deref().filter(|series| series.number == number) else { return };
+        let Some(series) = entry.series.as_ref().filter(|series| series.number == number) else { return };
         let (Some(taint), Ask::Withdrawing { give_up, .. }) = (series.taint, &entry.ask) else { return };
         let give_up = *give_up;
         let again = match reply {

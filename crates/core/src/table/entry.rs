@@ -1,5 +1,6 @@
 //! One name in the table: who holds it here, who waits for it here, and what is being asked of the store.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,19 +18,27 @@ use crate::port::{About, Give, Holder, Release};
 use crate::time::{Moment, StoreTime};
 
 /// A name in use. It leaves the table when nobody holds it, nobody wants it and nothing is open with the store.
-#[derive(Debug)]
+///
+/// A lock that is just held needs little: what it takes to ask for it and to wait for it is there only while somebody does.
+#[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) held: Option<Box<Held>>,
+    /// The timer that is set for this name.
+    pub(crate) timer: Timer,
+    contest: Option<Box<Contest>>,
+}
+
+/// Who wants a name here, and what is open with the store about it.
+#[derive(Debug)]
+pub(crate) struct Contest {
     pub(crate) ask: Ask,
-    pub(crate) series: Option<Box<Series>>,
+    pub(crate) series: Option<Series>,
     /// Releases that go on in the background, whatever else happens to the name.
     pub(crate) leaving: Vec<Leaving>,
     /// Who waits here, first come first served.
     pub(crate) queue: Queue,
     /// How many of the queue could take a lease that is passed on.
     pub(crate) passable: u32,
-    /// The timer that is set for this name.
-    pub(crate) timer: Moment,
     /// Others go first until then.
     pub(crate) give_way: Moment,
     /// Turns in a row that this client had while others waited.
@@ -41,6 +50,83 @@ pub(crate) struct Entry {
     pub(crate) hinted: bool,
     /// Refusals or failures in a row, for growing pauses.
     pub(crate) attempts: u32,
+}
+
+/// What stands where nobody wants a name.
+static NOBODY: Contest = Contest::NOBODY;
+
+impl Contest {
+    const NOBODY: Self = Self {
+        ask: Ask::Idle,
+        series: None,
+        leaving: Vec::new(),
+        queue: Queue::EMPTY,
+        passable: 0,
+        give_way: Moment::from_nanos(0),
+        turns: 0,
+        watched: false,
+        enlisted: false,
+        hinted: false,
+        attempts: 0,
+    };
+
+    pub(crate) fn enqueue(&mut self, id: TicketId, ticket: Ticket) {
+        self.passable += u32::from(ticket.is_passable());
+        self.queue.insert(id, ticket);
+    }
+
+    pub(crate) fn dequeue(&mut self, id: TicketId) -> Option<Ticket> {
+        let ticket = self.queue.remove(id)?;
+        self.passable -= u32::from(ticket.is_passable());
+        Some(ticket)
+    }
+
+    pub(crate) fn head(&self) -> Option<(TicketId, &Ticket)> {
+        self.queue.head()
+    }
+
+    /// For whom the store is asked: the first in line, but a group that asks goes on until it is settled.
+    pub(crate) fn asker(&self) -> Option<(TicketId, &Ticket)> {
+        let group = self.series.as_ref().filter(|series| series.is_group());
+        let asking = group.and_then(|series| Some((series.asker, self.queue.get(series.asker)?)));
+        asking.or_else(|| self.head())
+    }
+
+    /// Nothing is lost by forgetting it.
+    fn is_over(&self, now: Moment) -> bool {
+        self.ask == Ask::Idle
+            && self.series.is_none()
+            && self.leaving.is_empty()
+            && self.queue.is_empty()
+            && self.give_way <= now
+            && self.turns == 0
+            && !self.watched
+            && !self.enlisted
+    }
+}
+
+impl Deref for Entry {
+    type Target = Contest;
+
+    fn deref(&self) -> &Contest {
+        self.contest.as_deref().unwrap_or(&NOBODY)
+    }
+}
+
+impl DerefMut for Entry {
+    fn deref_mut(&mut self) -> &mut Contest {
+        self.contest.get_or_insert_with(|| Box::new(Contest::NOBODY))
+    }
+}
+
+/// When a timer rings; never, where none is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Timer(pub(crate) Moment);
+
+impl Default for Timer {
+    fn default() -> Self {
+        Self(Moment::NEVER)
+    }
 }
 
 /// What is going on between this name and the store, while nobody here holds it.
@@ -87,7 +173,8 @@ pub(crate) struct Ticket {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) number: u64,
-    pub(crate) owner: StoreOwner,
+    /// The owner in the store, where several clients may share it; else it is this asking alone.
+    pub(crate) shared: Option<Arc<str>>,
     /// Who holds it here.
     pub(crate) holder: Owner,
     pub(crate) block: Block,
@@ -151,44 +238,11 @@ pub(crate) struct Leaving {
 }
 
 impl Entry {
-    pub(crate) fn new() -> Self {
-        Self {
-            held: None,
-            ask: Ask::Idle,
-            series: None,
-            leaving: Vec::new(),
-            queue: Queue::default(),
-            passable: 0,
-            timer: Moment::NEVER,
-            give_way: Moment::default(),
-            turns: 0,
-            watched: false,
-            enlisted: false,
-            hinted: false,
-            attempts: 0,
+    /// Forgets what it took to get a name that is now just held.
+    pub(crate) fn tidy(&mut self, now: Moment) {
+        if self.contest.as_ref().is_some_and(|contest| contest.is_over(now)) {
+            self.contest = None;
         }
-    }
-
-    pub(crate) fn enqueue(&mut self, id: TicketId, ticket: Ticket) {
-        self.passable += u32::from(ticket.is_passable());
-        self.queue.insert(id, ticket);
-    }
-
-    pub(crate) fn dequeue(&mut self, id: TicketId) -> Option<Ticket> {
-        let ticket = self.queue.remove(id)?;
-        self.passable -= u32::from(ticket.is_passable());
-        Some(ticket)
-    }
-
-    pub(crate) fn head(&self) -> Option<(TicketId, &Ticket)> {
-        self.queue.head()
-    }
-
-    /// For whom the store is asked: the first in line, but a group that asks goes on until it is settled.
-    pub(crate) fn asker(&self) -> Option<(TicketId, &Ticket)> {
-        let group = self.series.as_deref().filter(|series| series.is_group());
-        let asking = group.and_then(|series| Some((series.asker, self.queue.get(series.asker)?)));
-        asking.or_else(|| self.head())
     }
 
     /// Nobody holds it, nobody wants it, nothing is open with the store.
@@ -281,6 +335,14 @@ pub(crate) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &Want) -> M
 }
 
 impl Series {
+    /// The owner, where several clients may share it.
+    pub(crate) fn shared(&self) -> Option<Arc<str>> {
+        match &self.owner {
+            StoreOwner::Private(_) => None,
+            StoreOwner::Shared(id) => Some(id.clone()),
+        }
+    }
+
     /// Whether several names are asked for together.
     pub(crate) fn is_group(&self) -> bool {
         matches!(self.names, Names::Many(_))
@@ -298,8 +360,16 @@ impl Series {
 }
 
 impl Held {
-    pub(crate) fn lease(&self, name: &Name) -> Lease {
-        Lease { name: name.clone(), owner: self.owner.clone(), fence: self.block.first }
+    pub(crate) fn lease(&self, client: ClientId, name: &Name) -> Lease {
+        Lease { name: name.clone(), owner: self.owner(client), fence: self.block.first }
+    }
+
+    /// The owner as the store keeps it.
+    pub(crate) fn owner(&self, client: ClientId) -> StoreOwner {
+        match &self.shared {
+            Some(id) => StoreOwner::Shared(id.clone()),
+            None => StoreOwner::Private(RequestId { client, number: self.number }),
+        }
     }
 
     /// The fence in use.
@@ -314,7 +384,7 @@ impl Held {
 
     fn due(&self) -> Moment {
         if let Some(releasing) = &self.releasing {
-            return if self.owner.is_shared() { releasing.again } else { releasing.again.min(self.over) };
+            return if self.shared.is_some() { releasing.again } else { releasing.again.min(self.over) };
         }
         let renew = if self.needed_until() > self.deadline { self.renew_due } else { Moment::NEVER };
         let ends = self.holds.iter().map(|hold| hold.end).min().unwrap_or(Moment::NEVER);
@@ -339,7 +409,7 @@ impl Held {
         Release {
             client,
             name: name.clone(),
-            owner: self.owner.clone(),
+            owner: self.owner(client),
             // A late sending of the same request may have taken it again, under another fence.
             fence: self.taint.is_none().then_some(self.block.first),
             give: Give::Hold(RequestId { client, number: self.number }),
@@ -354,9 +424,9 @@ impl Held {
         Ghost { request: self.release(client, name, now, false), over: self.over, taint: self.taint }
     }
 
-    pub(crate) fn describe(&self, now: Moment) -> Holder {
+    pub(crate) fn describe(&self, client: ClientId, now: Moment) -> Holder {
         Holder {
-            owner: self.owner.clone(),
+            owner: self.owner(client),
             fence: Some(self.fence()),
             holds: u32::try_from(self.holds.len()).unwrap_or(u32::MAX),
             left: Some(self.deadline.since(now)),

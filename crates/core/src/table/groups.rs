@@ -59,7 +59,7 @@ impl Table {
     ) {
         let fits = |entry: &Entry| {
             let want = entry.queue.get(id).map(|ticket| &ticket.want);
-            entry.series.as_deref().zip(want).is_none_or(|(series, want)| series.fits(want))
+            entry.series.as_ref().zip(want).is_none_or(|(series, want)| series.fits(want))
         };
         if !self.entries.get(home).is_some_and(fits) {
             return self.withdraw(now, home, out);
@@ -81,7 +81,7 @@ impl Table {
             return self.answer_tries(now, &other, out);
         }
         for name in names.iter().filter(|name| *name != home) {
-            let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+            let entry = self.entries.entry(name.clone()).or_default();
             entry.ask = Ask::Reserved(id);
             self.settle(now, name, out);
         }
@@ -95,7 +95,7 @@ impl Table {
             entry.ask = Ask::Idle;
         }
         self.groups.insert(id, to.clone());
-        let entry = self.entries.entry(to.clone()).or_insert_with(Entry::new);
+        let entry = self.entries.entry(to.clone()).or_default();
         entry.enqueue(id, ticket);
         self.sleep_in_place(to, id, out);
         self.settle(now, to, out);
@@ -107,7 +107,7 @@ impl Table {
             self.listed(std::slice::from_ref(&busy.name));
         }
         let Some(entry) = self.entries.get_mut(home) else { return };
-        let Some(series) = entry.series.as_deref() else { return };
+        let Some(series) = entry.series.as_ref() else { return };
         let (id, names, tainted) = (series.asker, series.names.clone(), series.taint.is_some());
         let Some(ticket) = entry.queue.get(id) else { return self.group_gone(now, home, out) };
         let once = ticket.want.once;
@@ -203,10 +203,10 @@ impl Table {
             return self.pursue(now, home, out);
         }
         for name in series.names.as_slice() {
-            let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+            let entry = self.entries.entry(name.clone()).or_default();
             if name == home || entry.ask == Ask::Reserved(series.asker) {
                 let (names, owner) = (Names::One(name.clone()), series.owner.clone());
-                entry.series = Some(Box::new(Series { names, owner, ..*series }));
+                entry.series = Some(Series { names, owner, ..series });
                 self.withdraw(now, name, out);
             }
         }

@@ -61,7 +61,7 @@ impl Table {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         held.may_last(now + self.settings.call_limit, term);
         let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then };
-        let request = Request::Renew(vec![Renew { lease: held.lease(name), term }]);
+        let request = Request::Renew(vec![Renew { lease: held.lease(self.settings.client, name), term }]);
         out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context { sent: now, what }, request }))));
     }
 
@@ -180,7 +180,7 @@ impl Table {
             self.seen = self.seen.max(grant.fence);
             out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
             out.push(Output::To(id, Told::Granted(smallvec![grant])));
-            if entry.due() != entry.timer {
+            if entry.due() != entry.timer.0 {
                 self.settle(now, name, out);
             }
             return;
@@ -237,12 +237,12 @@ impl Table {
         request: Release,
         out: &mut Outputs,
     ) {
-        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        let entry = self.entries.entry(name.clone()).or_default();
         entry.ask = Ask::Idle;
         entry.series = None;
         entry.held = Some(Box::new(Held {
             number: series.number,
-            owner: series.owner.clone(),
+            shared: series.shared(),
             holder: Owner::generated([0, 0]),
             block: grant.block,
             passes: 0,
@@ -329,7 +329,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.as_deref_mut() else { return };
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
-        if now >= held.over && (!held.owner.is_shared() || self.closed) {
+        if now >= held.over && (held.shared.is_none() || self.closed) {
             entry.held = None;
             return self.pursue(now, name, out);
         }

@@ -24,7 +24,7 @@ impl Table {
         {
             let Some((_, name)) = self.timers.pop_first() else { break };
             if let Some(entry) = self.entries.get_mut(&name) {
-                entry.timer = Moment::NEVER;
+                entry.timer.0 = Moment::NEVER;
                 self.due(now, &name, &mut renewals, out);
                 self.settle(now, &name, out);
             }
@@ -66,7 +66,7 @@ impl Table {
             let needed = held.needed_until().since(now).max(held.keep / 3);
             let term = held.keep.min(needed);
             held.may_last(now + self.settings.call_limit, term);
-            renewals.push((Renew { lease: held.lease(name), term }, held.number));
+            renewals.push((Renew { lease: held.lease(self.settings.client, name), term }, held.number));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Entry, Ghost, Leaving};
+use super::entry::{Ghost, Leaving};
 use super::types::{Context, Output, Outputs, Request, Sending, What};
 use crate::name::Name;
 use crate::port::{Released, Reply};
@@ -25,7 +25,7 @@ impl Table {
     fn begin_leaving(&mut self, now: Moment, ghost: Ghost, again: Moment, out: &mut Outputs) {
         let number = self.number();
         let name = ghost.request.name.clone();
-        let entry = self.entries.entry(name.clone()).or_insert_with(Entry::new);
+        let entry = self.entries.entry(name.clone()).or_default();
         entry.leaving.push(Leaving { number, ghost, again, attempts: 0 });
         self.leave_again(now, &name, out);
         self.settle(now, &name, out);

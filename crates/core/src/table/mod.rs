@@ -199,7 +199,9 @@ impl Table {
     fn settle(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if entry.is_idle() && entry.series.is_none() && entry.give_way <= now {
-            self.timers.remove(&(entry.timer, name.clone()));
+            if entry.timer.0 != Moment::NEVER {
+                self.timers.remove(&(entry.timer.0, name.clone()));
+            }
             if entry.watched || entry.enlisted {
                 out.push(Output::Unwatch(name.clone()));
             }
@@ -207,12 +209,13 @@ impl Table {
             shrink(&mut self.entries);
             return;
         }
+        entry.tidy(now);
         let due = entry.due();
-        if due != entry.timer {
-            if entry.timer != Moment::NEVER {
-                self.timers.remove(&(entry.timer, name.clone()));
+        if due != entry.timer.0 {
+            if entry.timer.0 != Moment::NEVER {
+                self.timers.remove(&(entry.timer.0, name.clone()));
             }
-            entry.timer = due;
+            entry.timer.0 = due;
             if due != Moment::NEVER {
                 self.timers.insert((due, name.clone()));
             }
