@@ -45,19 +45,15 @@ enum Last {
 
 impl<'a> Asking<'a> {
     /// Puts the wish to the table.
-    pub(crate) fn new(shell: &'a Arc<Shell>, names: Names, input: impl FnOnce(TicketId) -> Input) -> (Self, Option<Told>) {
+    pub(crate) fn new(
+        shell: &'a Arc<Shell>,
+        names: Names,
+        input: impl FnOnce(TicketId) -> Input,
+    ) -> (Self, Option<Told>) {
         let mut state = shell.state();
         let id = state.table.ticket();
-        let mut asking = Self {
-            shell,
-            id,
-            names,
-            flight: None,
-            mailbox: None,
-            last: Last::Nothing,
-            waiting: false,
-            done: false,
-        };
+        let mut asking =
+            Self { shell, id, names, flight: None, mailbox: None, last: Last::Nothing, waiting: false, done: false };
         let stepped = shell.step_locked(&mut state, input(id), Mine::Ticket(id));
         asking.be_reachable(&mut state, stepped.mail.told.as_ref());
         let told = stepped.send(shell, state).told;

@@ -20,7 +20,6 @@
 //!
 //! Stores come by feature; `memory` is on by default. What each promises is in its docs and in [`Capability`].
 
-
 mod asking;
 pub mod blocking;
 mod client;
@@ -36,6 +35,7 @@ mod mailbox;
 mod random;
 mod registry;
 mod shell;
+mod sync;
 
 pub use client::{Client, ClientBuilder};
 pub use event::{Event, Listener};

@@ -1,10 +1,12 @@
 //! Where a waiting task is told what the table has for it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
 
 use leasehold_core::table::Told;
 use smallvec::SmallVec;
+
+use crate::sync::Mutex;
 
 /// One waiting task's mail.
 #[derive(Default)]

@@ -4,7 +4,7 @@
 //! a message over), nor while user code runs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use foldhash::fast::FixedState as Hasher;
 use leasehold_clock::fork::Process;
@@ -20,6 +20,7 @@ use crate::flight::Flight;
 use crate::keeper::Waker;
 use crate::lost::LostCell;
 use crate::mailbox::Mailbox;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What all handles of one client share.
 pub(crate) struct Shell {
