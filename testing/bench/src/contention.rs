@@ -137,5 +137,10 @@ pub(crate) fn hot() -> Vec<Figure> {
             }
         }));
     }
-    vec![Figure { what: "64 tasks on one name, grants", value: ratio::median(&mut rates), unit: "/s", bound: Bound::Told }]
+    vec![Figure {
+        what: "64 tasks on one name, grants",
+        value: ratio::median(&mut rates),
+        unit: "/s",
+        bound: Bound::Told,
+    }]
 }

@@ -306,8 +306,7 @@ impl Table {
 
     fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let once: Vec<TicketId> =
-            entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
+        let once: Vec<TicketId> = entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
         for id in once {
             entry.dequeue(id);
             self.groups.remove(&id);

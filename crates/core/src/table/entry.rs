@@ -12,8 +12,8 @@ use crate::fence::{Block, FENCE_UNIT_NANOS, Fence};
 use crate::lease::{self, Lease};
 use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
-use crate::planted::{Bug, Planted};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
+use crate::planted::{Bug, Planted};
 use crate::port::{About, Give, Holder, Release};
 use crate::time::{Moment, StoreTime};
 
