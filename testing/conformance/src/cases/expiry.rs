@@ -2,15 +2,20 @@
 
 use std::time::Instant;
 
+use leasehold::port::Renewed;
 use leasehold::{ErrorKind, Loss};
 
 use crate::case::{Checked, Need};
+use crate::chaos::{Chaos, Fault, Kind};
 use crate::hand::{Hand, is_busy};
 use crate::world::{World, eventually, granted, soon};
 
 crate::cases! {
     async a_fixed_lease_ends;
     async lost_comes_before_the_next_owner needs [Need::LostBefore];
+    async counted_from_before_the_sending;
+    async counted_from_the_sending_that_was_granted;
+    async a_renewal_revives_nothing;
     async a_late_guard_harms_nobody;
     async the_store_frees_a_dead_holders_lock;
     async a_lease_is_not_shorter_than_asked;
@@ -45,6 +50,49 @@ async fn lost_comes_before_the_next_owner(world: World) -> Checked {
         assert!(second.is_valid());
         second.release().await?;
     }
+    Ok(())
+}
+
+/// The answer took its time: that time is gone from the lease, of a grant and of an extension.
+async fn counted_from_before_the_sending(world: World) -> Checked {
+    let chaos = Chaos::new();
+    let client = world.client_over(&chaos).await?;
+    let (late, lease) = (world.short(), world.short() * 3);
+    chaos.next(Kind::Acquire, 1, Fault::DelayReply(late));
+    let guard = granted(&client.lock("a").lease(lease)).await?;
+    assert!(guard.time_left().is_none_or(|left| left <= lease - late), "{:?} of {lease:?}", guard.time_left());
+    chaos.next(Kind::Renew, 1, Fault::DelayReply(late));
+    guard.extend(lease).await?;
+    assert!(guard.time_left().is_none_or(|left| left <= lease - late), "{:?} of {lease:?}", guard.time_left());
+    guard.release().await?;
+    Ok(())
+}
+
+/// A grant that is found by sending the request again counts from the sending that made it.
+async fn counted_from_the_sending_that_was_granted(world: World) -> Checked {
+    let chaos = Chaos::new();
+    let client = world.client_over(&chaos).await?;
+    let lease = world.short() * 8;
+    chaos.next(Kind::Acquire, 1, Fault::LoseReply);
+    chaos.next(Kind::Acquire, 4, Fault::LoseRequest(leasehold::Outcome::Unknown));
+    let began = Instant::now();
+    let guard = granted(&client.lock("a").lease(lease)).await?;
+    let left = guard.time_left().unwrap_or_default();
+    assert!(left + began.elapsed() <= lease, "{left:?} of {lease:?} left after {:?}", began.elapsed());
+    Ok(())
+}
+
+/// What has ended is not made again, though nobody else has come.
+async fn a_renewal_revives_nothing(world: World) -> Checked {
+    let mut hand = Hand::new(&world).await?;
+    let mut request = hand.asking("a");
+    request.lease = world.short();
+    let fence = hand.take(&request).await?.block.first;
+    eventually(async || hand.inspect("a").await.is_ok_and(|found| found.holders.is_empty())).await?;
+    assert_eq!(hand.renew(&request, fence, world.short() * 5).await?, Renewed::Lost);
+    assert!(hand.inspect("a").await?.holders.is_empty());
+    let next = hand.asking("a");
+    assert!(hand.take(&next).await?.block.first > fence);
     Ok(())
 }
 

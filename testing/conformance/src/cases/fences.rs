@@ -89,22 +89,28 @@ async fn over_passing_on_and_two_clients(world: World) -> Checked {
     Ok(())
 }
 
-/// What was used of a block stays used; what was not released is taken to be used.
+/// What was used of a block stays used; what was not released is taken to be used. The blocks are longer than the time that goes by,
+/// so that it is the record that counts and not the clock.
 async fn over_blocks(world: World) -> Checked {
+    const LARGE: u32 = 4_000_000;
     let mut hand = Hand::new(&world).await?;
     let growing = Growing::default();
-    let mut first = hand.asking("a");
-    first.block = 16;
-    let block = hand.take(&first).await?.block;
-    growing.add(block.last());
-    let mut release = hand.giving(&first, Some(block.first));
-    release.last_used = Some(block.last());
-    assert!(is_released(hand.release(&release).await?));
-    let mut dead = hand.asking("a");
-    (dead.block, dead.lease) = (16, world.short());
-    let block = hand.take(&dead).await?.block;
-    growing.add(block.first);
-    growing.add(block.last().max(block.first.plus(1)));
+    for released in [true, false, true] {
+        let mut request = hand.asking("a");
+        request.block = LARGE;
+        let block = hand.take(&request).await?.block;
+        growing.add(block.first);
+        if block.len > 1 {
+            growing.add(block.last());
+        }
+        let mut release = hand.giving(&request, Some(block.first));
+        release.last_used = Some(block.last());
+        if released {
+            assert!(is_released(hand.release(&release).await?));
+        } else {
+            hand.break_lock("a", Break::Now).await?;
+        }
+    }
     let guard = growing.grant(&world.client().await?.lock("a")).await?;
     Ok(guard.release().await?)
 }

@@ -23,6 +23,7 @@ crate::cases! {
     async the_request_to_release_is_lost;
     async an_acquire_that_comes_too_late;
     async a_cancelled_acquire_that_arrives_later;
+    async a_cancelled_acquire_that_arrives_twice;
     async a_cancelled_acquire_that_arrives_too_late;
     async a_storm;
 }
@@ -124,9 +125,18 @@ async fn an_acquire_that_comes_too_late(world: World) -> Checked {
 
 /// The first sending is lost on its way, the caller goes, and only then the sending arrives and is granted.
 async fn a_cancelled_acquire_that_arrives_later(world: World) -> Checked {
+    arrives_later(&world, Fault::LoseRequest(Outcome::Unknown)).await
+}
+
+/// The same, while a second sending is on its way and arrives first.
+async fn a_cancelled_acquire_that_arrives_twice(world: World) -> Checked {
+    arrives_later(&world, Fault::Hang).await
+}
+
+async fn arrives_later(world: &World, then: Fault) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
-    cancel_parked(&chaos, &client).await?;
+    cancel_parked(&chaos, &client, then).await?;
     assert!(
         matches!(chaos.deliver().await.as_slice(), [Ok(answered)] if matches!(answered.result, Acquired::Granted(_)))
     );
@@ -141,22 +151,21 @@ async fn a_cancelled_acquire_that_arrives_later(world: World) -> Checked {
 async fn a_cancelled_acquire_that_arrives_too_late(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    cancel_parked(&chaos, &client).await?;
+    cancel_parked(&chaos, &client, Fault::LoseRequest(Outcome::Unknown)).await?;
     world.quiet(&client).await?;
     assert!(matches!(chaos.deliver().await.as_slice(), [Ok(answered)] if matches!(answered.result, Acquired::TooLate)));
     world.empty().await
 }
 
-async fn cancel_parked(chaos: &Chaos, client: &leasehold::Client) -> Checked {
+/// The first sending is parked, later ones meet another fault, and the caller goes.
+async fn cancel_parked(chaos: &Chaos, client: &leasehold::Client, then: Fault) -> Checked {
     chaos.next(Kind::Acquire, 1, Fault::Park);
-    chaos.every(Kind::Acquire, Fault::Hang);
+    chaos.every(Kind::Acquire, then);
     let lock = client.lock("a");
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    eventually(async || chaos.parked() == 1 && chaos.count(Kind::Acquire) == 2).await?;
+    eventually(async || chaos.parked() == 1 && chaos.count(Kind::Acquire) >= 2).await?;
     waiting.abort();
     assert!(soon("the end of the task", waiting).await?.is_err_and(|error| error.is_cancelled()));
-    // The second sending is the only other one; it is lost for good.
-    chaos.next(Kind::Acquire, 0, Fault::Hang);
     chaos.calm();
     Ok(())
 }
