@@ -212,7 +212,7 @@ impl<'a> Asking<'a> {
         let stepped = self.shell.step_locked(&mut state, Input::Cancel(self.id, name), Mine::Nothing);
         // In the same step: what the table tells up to the cancelling must find its mailbox, or a lock passed on would be lost.
         state.mailboxes.remove(&self.id);
-        stepped.send(&self.shell, state);
+        stepped.send(self.shell, state);
         let mut granted = None;
         while let Some(told) = self.mailbox.as_ref().and_then(|mailbox| mailbox.take()) {
             match told {

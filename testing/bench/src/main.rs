@@ -8,8 +8,11 @@ mod single;
 
 use figure::Figure;
 
-/// What can be measured, by name.
-const MEASUREMENTS: &[(&str, fn() -> Vec<Figure>)] = &[
+/// A measurement by name.
+type Measurement = (&'static str, fn() -> Vec<Figure>);
+
+/// What can be measured.
+const MEASUREMENTS: &[Measurement] = &[
     ("uncontended", single::uncontended),
     ("reentrance", single::reentrance),
     ("passing-on", contention::passing_on),

@@ -26,7 +26,7 @@ impl Table {
         }
         if let Names::One(name) = &want.names
             && let Some(entry) = self.entries.get_mut(name)
-            && entry.must_queue(now, &want)
+            && entry.must_queue(now, id, &want)
         {
             let patience = now + self.settings.patience;
             return entry.enqueue(id, Ticket { want, patience });

@@ -250,8 +250,11 @@ impl Entry {
         self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty() && self.leaving.is_empty()
     }
 
-    /// Whether a task has nothing to do but to wait in line: another task here holds it validly, or asks for it.
-    pub(crate) fn must_queue(&self, now: Moment, want: &Want) -> bool {
+    /// Whether a task has nothing to do but to wait behind others: another task here holds it validly, or asks for it.
+    pub(crate) fn must_queue(&self, now: Moment, id: TicketId, want: &Want) -> bool {
+        if self.head().is_none_or(|(head, _)| head > id) && matches!(self.ask, Ask::Sleeping(_)) {
+            return false;
+        }
         match self.held.as_deref() {
             Some(held) if held.releasing.is_none() => now < held.deadline && held.holder != want.owner && !want.once,
             Some(_) => true,

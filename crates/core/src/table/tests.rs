@@ -65,7 +65,7 @@ impl Bench {
     fn call(&mut self) -> (Context, Request) {
         let calls = std::mem::take(&mut self.out).into_iter().filter_map(|output| match output {
             Output::To(_, Told::Call(sending)) => Some(*sending),
-            Output::ForHold(_, sending) | Output::Background(sending) => Some(sending),
+            Output::ForHold(_, sending) | Output::Background(sending) => Some(*sending),
             _ => None,
         });
         let mut calls: Vec<Sending> = calls.collect();
