@@ -313,6 +313,8 @@ pub trait Store: Send + Sync + 'static {
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>>;
 
     /// Ends a subscription and leaves the list of waiters. Best effort: nobody waits for it.
+    ///
+    /// It must not put a hint anywhere before it returns: it is called in the middle of a client's step.
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()>;
 
     /// Who holds a name.

@@ -214,12 +214,16 @@ impl Reference {
         (Released::Released { waiters: Some(waiters) }, hints)
     }
 
-    /// Takes a client off a name's list of waiters.
-    pub fn leave(&mut self, now: StoreTime, client: ClientId, name: &Name) {
-        if let Some(record) = self.records.get_mut(name) {
-            record.waiters.retain(|waiter| waiter.client != client && waiter.until > now);
-            self.retire(now, name);
-        }
+    /// Takes a client off a name's list of waiters. If it was the head of the list and the name is free, it may have been told so
+    /// and not come: then the next one is told.
+    pub fn leave(&mut self, now: StoreTime, client: ClientId, name: &Name) -> Hints {
+        let planted = self.planted;
+        let Some(record) = self.records.get_mut(name) else { return Hints::new() };
+        let was_head = record.waiters.front().is_some_and(|waiter| waiter.client == client);
+        record.waiters.retain(|waiter| waiter.client != client && waiter.until > now);
+        let hints = if was_head && record.free_at() <= now { record.hints(name, planted) } else { Hints::new() };
+        self.retire(now, name);
+        hints
     }
 
     /// Who holds a name.

@@ -194,6 +194,9 @@ impl<'a> Asking<'a> {
 
     /// The time to wait is over: unless the lock came at this very moment, it is busy.
     fn out_of_time(mut self) -> Result<Outcome, Error> {
+        if matches!(self.last, Last::Nothing) {
+            self.last = self.held_here();
+        }
         let leftover = self.leave();
         match leftover {
             Some(grants) => Ok(self.granted(grants)),
@@ -203,6 +206,17 @@ impl<'a> Asking<'a> {
                 Last::Nothing => Ok(self.finish(Outcome::Busy(None))),
             },
         }
+    }
+
+    /// Who never asked the store itself may still be told who holds the lock in this client.
+    fn held_here(&self) -> Last {
+        let state = self.shell.state();
+        let now = leasehold_clock::now();
+        let held = self.names.as_slice().iter().find_map(|name| Some((name, state.table.holder(now, name)?)));
+        held.map_or(Last::Nothing, |(name, holder)| {
+            let free_in = holder.left;
+            Last::Busy(Box::new(Busy { name: name.clone(), holder: Some(holder), free_in }))
+        })
     }
 
     /// Takes the wish back. A grant that was already in the mail is given out instead of being released.

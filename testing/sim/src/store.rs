@@ -41,29 +41,29 @@ impl StoreNode {
         let answer = match ask {
             Ask::Call(Request::Acquire(request)) => {
                 let result = self.reference.acquire(now, request);
-                Answer::Acquire(result.map(|result| Answered { at: now, result }))
+                Some(Answer::Acquire(result.map(|result| Answered { at: now, result })))
             }
             Ask::Call(Request::Renew(leases)) => {
                 let result = self.reference.renew(now, leases);
-                Answer::Renew(Ok(Answered { at: now, result }))
+                Some(Answer::Renew(Ok(Answered { at: now, result })))
             }
             Ask::Call(Request::Release(request)) => {
                 let (result, told): (Released, Hints) = self.reference.release(now, request);
                 hints = told;
-                Answer::Release(Ok(Answered { at: now, result }))
+                Some(Answer::Release(Ok(Answered { at: now, result })))
             }
             Ask::Call(Request::Watch(name)) => {
                 self.watch(client, name);
-                Answer::Watch(Ok(Answered { at: now, result: () }))
+                Some(Answer::Watch(Ok(Answered { at: now, result: () })))
             }
             Ask::Unwatch(name) => {
                 self.watchers.retain(|(who, what)| *who != client || what != name);
-                self.reference.leave(now, client, name);
-                return (None, hints);
+                hints = self.reference.leave(now, client, name);
+                None
             }
         };
         hints.retain(|(who, name)| self.watchers.iter().any(|(client, watched)| client == who && watched == name));
-        (Some(answer), hints)
+        (answer, hints)
     }
 
     fn watch(&mut self, client: ClientId, name: &Name) {

@@ -35,6 +35,7 @@ use crate::error::{Error, ErrorKind};
 use crate::fence::Fence;
 use crate::name::Name;
 use crate::planted::Bug;
+use crate::port::Holder;
 use crate::time::{Moment, StoreTime};
 use crate::waiting::Rng;
 use entry::{Ask, Entry, Ghost};
@@ -126,6 +127,12 @@ impl Table {
     pub fn holds(&self, name: &Name, hold: HoldId) -> u32 {
         let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
         held.filter(|held| held.holds.iter().any(|h| h.id == hold)).map_or(0, |held| held.holds.len() as u32)
+    }
+
+    /// Who holds a name here, for one whose time to wait is over.
+    pub fn holder(&self, now: Moment, name: &Name) -> Option<Holder> {
+        let held = self.entries.get(name)?.held.as_deref()?;
+        held.releasing.is_none().then(|| held.describe(self.settings.client, now))
     }
 
     /// Whether nothing is held, wanted or open with the store.

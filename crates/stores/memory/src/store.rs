@@ -92,17 +92,9 @@ impl Memory {
         let mut state = self.state();
         let at = self.clock.now();
         let (result, hints) = step(at, &mut state.reference);
-        let told: Vec<(Name, HintSink)> = hints
-            .into_iter()
-            .filter_map(|(client, name)| {
-                let sink = state.watchers.get(&name)?.iter().find(|(c, _)| *c == client)?.1.clone();
-                Some((name, sink))
-            })
-            .collect();
+        let told = state.sinks(hints);
         drop(state);
-        for (name, sink) in told {
-            sink(Hint::Name(name));
-        }
+        tell(told);
         Answered { at, result }
     }
 
@@ -110,6 +102,23 @@ impl Memory {
         let mut state = self.state();
         let at = self.clock.now();
         Answered { at, result: step(at, &mut state.reference) }
+    }
+}
+
+impl State {
+    /// Where hints are to be put: those who watch, and nobody else.
+    fn sinks(&self, hints: Hints) -> Vec<(Name, HintSink)> {
+        let sink = |(client, name): (ClientId, Name)| {
+            let sink = self.watchers.get(&name)?.iter().find(|(watcher, _)| *watcher == client)?.1.clone();
+            Some((name, sink))
+        };
+        hints.into_iter().filter_map(sink).collect()
+    }
+}
+
+fn tell(told: Vec<(Name, HintSink)>) {
+    for (name, sink) in told {
+        sink(Hint::Name(name));
     }
 }
 
@@ -158,8 +167,12 @@ impl Store for Memory {
                 state.watchers.remove(&name);
             }
         }
-        state.reference.leave(at, client, &name);
-        Call::done(())
+        let hints = state.reference.leave(at, client, &name);
+        let told = state.sinks(hints);
+        if told.is_empty() {
+            return Call::done(());
+        }
+        Call::pending(async move { tell(told) })
     }
 
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
