@@ -1,6 +1,6 @@
 //! A fixed lease ends when it ends: its holder hears of it first, then another may come.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::port::Renewed;
 use leasehold::{ErrorKind, Loss};
@@ -65,7 +65,11 @@ async fn counted_from_before_the_sending(world: World) -> Checked {
     guard.extend(lease).await?;
     assert!(guard.time_left().is_none_or(|left| left <= lease - late), "{:?} of {lease:?}", guard.time_left());
     guard.release().await?;
-    Ok(())
+    let lease = Duration::from_secs(10);
+    chaos.next(Kind::Acquire, 1, Fault::DelayReply(late * 3));
+    let kept = granted(&client.lock("a").keep(lease)).await?;
+    assert!(kept.time_left().is_none_or(|left| left <= lease - late * 3), "{:?} of {lease:?}", kept.time_left());
+    Ok(kept.release().await?)
 }
 
 /// A grant that is found by sending the request again counts from the sending that made it.

@@ -12,6 +12,7 @@ crate::cases! {
     async wake_a_waiter needs [Need::Hints];
     async wake_one_waiter needs [Need::Hints, Need::Waiters];
     async lost_on_purpose needs [Need::Hints];
+    async lost_and_the_first_in_line_has_gone needs [Need::Hints];
     async a_subscription_that_fails needs [Need::Hints];
     async a_release_before_the_subscription needs [Need::Hints];
     async spinning;
@@ -78,6 +79,27 @@ async fn lost_on_purpose(world: World) -> Checked {
     let took = hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Acquire) >= 2).await?;
     assert!(took < Duration::from_millis(1_200), "a lost hint cost {took:?}");
     Ok(())
+}
+
+/// The one that sleeps for all of a client's tasks goes away: the next sleeps in its place.
+async fn lost_and_the_first_in_line_has_gone(world: World) -> Checked {
+    let (chaos, holder) = (Chaos::new(), world.client().await?);
+    let client = world.client_over(&chaos).await?;
+    chaos.lose_hints(true);
+    let held = granted(&holder.lock("a")).await?;
+    let first = client.lock("a");
+    let first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    eventually(async || chaos.count(Kind::Acquire) >= 2).await?;
+    let (lock, before) = (client.lock("a"), client.in_use());
+    let second = tokio::spawn(async move { lock.acquire().await.map(|guard| guard.is_valid()) });
+    eventually(async || client.in_use() > before).await?;
+    first.abort();
+    assert!(soon("the first", first).await?.is_err_and(|error| error.is_cancelled()));
+    held.release().await?;
+    let began = Instant::now();
+    assert!(soon("the second", second).await???);
+    assert!(began.elapsed() < Duration::from_millis(1_200), "it took {:?}", began.elapsed());
+    world.quiet(&client).await
 }
 
 async fn a_subscription_that_fails(world: World) -> Checked {
