@@ -16,7 +16,6 @@ const MEASUREMENTS: &[Measurement] = &[
     ("uncontended", single::uncontended),
     ("reentrance", single::reentrance),
     ("passing-on", contention::passing_on),
-    ("hot", contention::hot),
     ("two-clients", contention::two_clients),
     ("names", memory::names_used_once),
     ("kept", memory::kept_locks),
