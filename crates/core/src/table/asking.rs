@@ -24,15 +24,15 @@ impl Table {
             out.push(Output::To(id, Told::Failed(super::closed_error())));
             return;
         }
-        if let Names::One(name) = &want.names
-            && let Some(entry) = self.entries.get_mut(name)
-            && entry.must_queue(now, id, &want)
-        {
-            let patience = now + self.settings.patience;
-            return entry.enqueue(id, Ticket { want, patience });
-        }
         match want.names.clone() {
-            Names::One(name) => self.acquire_one(now, id, &name, want, out),
+            Names::One(name) => match self.entries.get_mut(&name) {
+                Some(entry) if entry.must_queue(now, id, &want) => {
+                    let patience = now + self.settings.patience;
+                    entry.enqueue(id, Ticket { want, patience });
+                }
+                Some(_) => self.acquire_one(now, id, &name, want, out),
+                None => self.enqueue(now, id, &name, want, out),
+            },
             Names::Many(names) => self.acquire_many(now, id, &names, want, out),
         }
     }
@@ -59,7 +59,9 @@ impl Table {
         let patience = now + self.settings.patience;
         let entry = self.entries.entry(name.clone()).or_default();
         entry.enqueue(id, Ticket { want, patience });
-        self.sleep_in_place(name, id, out);
+        if let Ask::Sleeping(_) = entry.ask {
+            self.sleep_in_place(name, id, out);
+        }
         self.pursue(now, name, out);
     }
 
@@ -159,7 +161,7 @@ impl Table {
                     ticket.patience = Moment::NEVER;
                 }
                 match result {
-                    Acquired::Granted(grants) => self.granted(now, sent, name, &grants, out),
+                    Acquired::Granted(grants) => return self.granted(now, sent, name, &grants, out),
                     Acquired::Busy(busy) => self.refused(now, name, *busy, out),
                     Acquired::TooLate => self.ask_again(now, name, out),
                 }
@@ -200,12 +202,13 @@ impl Table {
         entry.ask = Ask::Idle;
         let Some(taker) = taker(entry, &series, grants) else {
             if self.bug(Bug::CancelledGrantKept) {
-                return self.unreserve(now, series.asker, &series.names, out);
+                self.unreserve(now, series.asker, &series.names, out);
+                return self.settle(now, name, out);
             }
             return self.discard(now, &series, grants, out);
         };
         let names = series.names.clone();
-        let own_term = match self.entries.get(name).and_then(|entry| entry.queue.get(taker)) {
+        let own_term = match entry.queue.get(taker) {
             Some(Ticket { want, .. }) if matches!(want.options.term, Term::Fixed(_)) => want.options.term.lease(),
             _ => Duration::MAX,
         };

@@ -238,6 +238,14 @@ pub(crate) struct Leaving {
 }
 
 impl Entry {
+    /// A new turn begins for those who want the name, if anybody does.
+    pub(crate) fn start_afresh(&mut self) {
+        if let Some(contest) = &mut self.contest {
+            contest.attempts = 0;
+            contest.turns = 0;
+        }
+    }
+
     /// Forgets what it took to get a name that is now just held.
     pub(crate) fn tidy(&mut self, now: Moment) {
         if self.contest.as_ref().is_some_and(|contest| contest.is_over(now)) {

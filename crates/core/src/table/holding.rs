@@ -304,23 +304,28 @@ impl Table {
         let late = held.taint.filter(|taint| at <= *taint);
         let ghost = late.map(|_| held.ghost(self.settings.client, name, now));
         entry.held = None;
-        entry.attempts = 0;
         let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
         if others_wait && result.is_ok() && !self.settings.planted.is(Bug::NoGivingWay) {
             // Longer only for those who are on the list: they hear when it is their turn again.
             let turns = if rejoined { entry.turns } else { 0 };
             entry.give_way = now + waiting::give_way(self.round_trip, turns);
+            entry.attempts = 0;
             entry.turns += 1;
         } else {
-            entry.turns = 0;
+            entry.start_afresh();
         }
         if let Some(hold) = hold {
             out.push(Output::Given(hold, result));
         }
+        let wanted = !entry.queue.is_empty();
         if let Some(ghost) = ghost {
             self.leave_late(now, ghost, at, out);
         }
-        self.pursue(now, name, out);
+        if wanted {
+            self.pursue(now, name, out);
+        } else {
+            self.settle(now, name, out);
+        }
     }
 
     /// Sends a release again whose answer was lost, or gives up when the lease is over anyway. The lease of a shared owner may be
