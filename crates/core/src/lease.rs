@@ -28,14 +28,13 @@ const REACTION: Duration = Duration::from_millis(20);
 /// When a lease ends for its holder: counted from before the sending of the request whose answer said how much was left.
 ///
 /// The store's lease begins when it *executes* the request, which is later than its sending; so this end is earlier than the
-/// store's, by the drift of the clocks (1 % + 2 ms) and by a margin to react (20 ms). Leases below 200 ms, which only a store
-/// inside the process takes, give up the same share as one of 200 ms.
+/// store's, by the drift of the clocks (1 % + 2 ms) and by a margin to react (20 ms, or a quarter where less than 80 ms is left).
 pub fn deadline(sent: Moment, left: Duration) -> Moment {
     sent + left.saturating_sub(given_up(left))
 }
 
 fn given_up(left: Duration) -> Duration {
-    left / DRIFT_PART + DRIFT_FIXED.min(left / 100) + REACTION.min(left / 10)
+    left / DRIFT_PART + DRIFT_FIXED + REACTION.min(left / 4)
 }
 
 /// When the store's own lease is over for certain, though its clock be the slower one: for giving up on a release.
@@ -74,7 +73,7 @@ mod tests {
     #[test]
     fn a_short_lease_still_leaves_time_to_act() {
         let sent = Moment::from_nanos(0);
-        assert_eq!(deadline(sent, Duration::from_millis(10)).since(sent), Duration::from_micros(8_800));
+        assert_eq!(deadline(sent, Duration::from_millis(10)).since(sent), Duration::from_micros(5_400));
         assert_eq!(deadline(sent, Duration::ZERO), sent);
     }
 }

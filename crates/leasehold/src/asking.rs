@@ -1,7 +1,7 @@
 //! One task's way to a lock: it asks, waits and is told. Dropping it at any moment leaks nothing.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -85,7 +85,7 @@ impl<'a> Asking<'a> {
 
     /// Goes on until the table has an answer, or until `limit`.
     pub(crate) async fn run(mut self, mut told: Option<Told>, limit: Option<Moment>) -> Result<Outcome, Error> {
-        let mut alarm = pin!(limit.map(|limit| self.alarm(limit)));
+        let mut alarm = limit.map(|limit| Alarm::new(self.shell, limit));
         loop {
             told = match told {
                 Some(Told::Granted(grants)) => return Ok(self.granted(grants)),
@@ -101,8 +101,8 @@ impl<'a> Asking<'a> {
                 }
                 Some(Told::Sleep(until)) => {
                     self.tell_waiting();
-                    let mut sleep = pin!(self.alarm(until));
-                    match poll_fn(|task| self.poll_mail(task, Some(sleep.as_mut()), alarm.as_mut())).await {
+                    let mut sleep = Alarm::new(self.shell, until);
+                    match poll_fn(|task| self.poll_mail(task, Some(&mut sleep), alarm.as_mut())).await {
                         Wakes::Told(told) => Some(told),
                         Wakes::Slept => self.woke(),
                         Wakes::OutOfTime => return self.out_of_time(),
@@ -119,16 +119,10 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// A timer on the keeper's runtime, so that the caller needs none.
-    fn alarm(&self, until: Moment) -> Sleep {
-        let _context = self.shell.background.enter();
-        tokio::time::sleep(until.since(leasehold_clock::now()))
-    }
-
     fn poll_flight(
         &mut self,
         task: &mut TaskContext<'_>,
-        alarm: Pin<&mut Option<Sleep>>,
+        alarm: Option<&mut Alarm>,
     ) -> Poll<Option<(Context, Answer)>> {
         if let Some(flight) = &mut self.flight
             && let Poll::Ready(landed) = flight.poll(task)
@@ -142,8 +136,8 @@ impl<'a> Asking<'a> {
     fn poll_mail(
         &mut self,
         task: &mut TaskContext<'_>,
-        sleep: Option<Pin<&mut Sleep>>,
-        alarm: Pin<&mut Option<Sleep>>,
+        sleep: Option<&mut Alarm>,
+        alarm: Option<&mut Alarm>,
     ) -> Poll<Wakes> {
         if let Some(mailbox) = &self.mailbox
             && let Poll::Ready(told) = mailbox.poll(task)
@@ -154,7 +148,7 @@ impl<'a> Asking<'a> {
             return Poll::Ready(Wakes::OutOfTime);
         }
         match sleep {
-            Some(sleep) => sleep.poll(task).map(|_| Wakes::Slept),
+            Some(sleep) => sleep.poll(task).map(|()| Wakes::Slept),
             None => Poll::Pending,
         }
     }
@@ -279,9 +273,33 @@ enum Wakes {
     OutOfTime,
 }
 
-fn poll_alarm(alarm: Pin<&mut Option<Sleep>>, task: &mut TaskContext<'_>) -> Poll<()> {
-    match alarm.as_pin_mut() {
-        Some(alarm) => alarm.poll(task).map(|_| ()),
-        None => Poll::Pending,
+fn poll_alarm(alarm: Option<&mut Alarm>, task: &mut TaskContext<'_>) -> Poll<()> {
+    alarm.map_or(Poll::Pending, |alarm| alarm.poll(task))
+}
+
+/// A timer on the keeper's runtime, so that the caller needs none.
+struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+    shell: Arc<Shell>,
+}
+
+impl Alarm {
+    fn new(shell: &Arc<Shell>, until: Moment) -> Self {
+        let _context = shell.background.enter();
+        let sleep = Box::pin(tokio::time::sleep(until.since(leasehold_clock::now())));
+        Self { sleep: Some(sleep), shell: shell.clone() }
+    }
+
+    fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
+        self.sleep.as_mut().map_or(Poll::Ready(()), |sleep| sleep.as_mut().poll(task))
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // In a forked child the runtime's mutex may be locked for ever: leave the timer where it is.
+        if self.shell.is_forked() {
+            std::mem::forget(self.sleep.take());
+        }
     }
 }
