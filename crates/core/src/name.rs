@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
@@ -10,8 +11,21 @@ use crate::error::{Error, ErrorKind};
 pub const NAME_MAX_BYTES: usize = 512;
 
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Every other character is allowed, and case counts.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
+
+impl PartialEq for Name {
+    /// Copies of one name share their text: most comparisons end at the address.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl Name {
     /// Checks a name.
