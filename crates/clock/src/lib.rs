@@ -1,4 +1,4 @@
-//! The clocks that leasehold reads. The only place that does: everything else gets time as an argument.
+//! What leasehold asks the operating system. The only place that reads a clock: everything else gets time as an argument.
 //!
 //! A lease must not seem longer because the machine slept: so the clock counts suspend, which `std::time::Instant` does not.
 
@@ -27,6 +27,12 @@ pub fn wall() -> StoreTime {
     let epoch = UNIX_EPOCH + Duration::from_secs(STORE_EPOCH_UNIX_SECONDS);
     let since = SystemTime::now().duration_since(epoch).unwrap_or_default();
     StoreTime::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The name of this machine, for people.
+pub fn host() -> Option<String> {
+    let name = rustix::system::uname();
+    name.nodename().to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// A store's clock inside this process: it starts at the wall clock and then follows the clock that never goes back.

@@ -83,6 +83,13 @@ impl Error {
         self
     }
 
+    /// Sets what was being done.
+    #[must_use]
+    pub fn during(mut self, operation: &'static str) -> Self {
+        self.0.operation = operation;
+        self
+    }
+
     /// Names the store, by a label without credentials.
     #[must_use]
     pub fn on_store(mut self, label: &Arc<str>) -> Self {
@@ -95,6 +102,15 @@ impl Error {
     pub fn on_lock(mut self, name: &Name) -> Self {
         self.0.lock.get_or_insert_with(|| name.clone());
         self
+    }
+
+    /// Names the lock, where it is known.
+    #[must_use]
+    pub fn on_lock_if(self, name: Option<&Name>) -> Self {
+        match name {
+            Some(name) => self.on_lock(name),
+            None => self,
+        }
     }
 
     /// Says what to try.
@@ -150,13 +166,14 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &self.0;
-        write!(f, "{}: {}", inner.operation, inner.message)?;
-        if let Some(lock) = &inner.lock {
-            write!(f, " (lock {:?})", lock.as_str())?;
+        f.write_str(inner.operation)?;
+        match (&inner.lock, &inner.store) {
+            (Some(lock), Some(store)) => write!(f, " [lock {:?} on {store}]", lock.as_str())?,
+            (Some(lock), None) => write!(f, " [lock {:?}]", lock.as_str())?,
+            (None, Some(store)) => write!(f, " [{store}]")?,
+            (None, None) => {}
         }
-        if let Some(store) = &inner.store {
-            write!(f, " on {store}")?;
-        }
+        write!(f, ": {}", inner.message)?;
         if inner.outcome == Outcome::Unknown {
             f.write_str("; it is not known whether it took effect")?;
         }

@@ -10,7 +10,6 @@
 pub mod capability;
 pub mod error;
 pub mod fence;
-pub mod gate;
 pub mod lease;
 pub mod name;
 pub mod options;
@@ -25,7 +24,6 @@ pub mod waiting;
 pub use capability::{Capability, Consistency, Fencing};
 pub use error::{Error, ErrorKind, Outcome};
 pub use fence::{Block, Fence};
-pub use gate::FenceGate;
 pub use lease::Lease;
 pub use name::{Name, Names};
 pub use options::{Options, Term, WaitMode};

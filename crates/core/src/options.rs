@@ -85,8 +85,8 @@ impl Options {
     ///
     /// [`ErrorKind::BadArgument`], naming the option, what was given and what is allowed.
     pub fn check(&self, store: &Capability) -> Result<(), Error> {
-        let lease = self.term.lease();
-        within("lease", lease, store.lease_min, store.lease_max)?;
+        let what = if matches!(self.term, Term::Kept(_)) { "keep" } else { "lease" };
+        within(what, self.term.lease(), store.lease_min, store.lease_max)?;
         within("at_least", self.at_least, Duration::ZERO, HOLD_MAX)?;
         within("budget", self.budget, Duration::ZERO, BUDGET_MAX)?;
         if let Some(max_hold) = self.max_hold {
@@ -96,8 +96,12 @@ impl Options {
             }
         }
         match &self.label {
-            Some(label) if label.len() > LABEL_MAX_BYTES => Err(bad("the label is longer than 256 bytes")),
-            Some(label) if label.chars().any(char::is_control) => Err(bad("the label has a control character")),
+            Some(label) if label.len() > LABEL_MAX_BYTES => {
+                Err(bad(format!("the label is {} bytes long; at most {LABEL_MAX_BYTES} are allowed", label.len())))
+            }
+            Some(label) if label.chars().any(char::is_control) => {
+                Err(bad("the label has a control character; leave it out"))
+            }
             _ => Ok(()),
         }
     }
@@ -107,7 +111,18 @@ fn within(what: &str, given: Duration, min: Duration, max: Duration) -> Result<(
     if (min..=max).contains(&given) {
         return Ok(());
     }
-    Err(bad(format!("{what} is {given:?}; it must be from {min:?} to {max:?}")))
+    Err(bad(format!("{what} is {}; it must be from {} to {}", spoken(given), spoken(min), spoken(max))))
+}
+
+/// A duration as people write it.
+pub fn spoken(span: Duration) -> String {
+    match span.as_secs() {
+        secs if span.subsec_nanos() > 0 || secs == 0 => format!("{span:?}"),
+        secs if secs % 86_400 == 0 && secs > 86_400 => format!("{}d", secs / 86_400),
+        secs if secs % 3_600 == 0 => format!("{}h", secs / 3_600),
+        secs if secs % 60 == 0 => format!("{}m", secs / 60),
+        secs => format!("{secs}s"),
+    }
 }
 
 fn bad(message: impl Into<String>) -> Error {

@@ -70,7 +70,8 @@ impl<'a> Asking<'a> {
             (None | Some(Told::Sleep(_)), None) => {
                 let mailbox = Arc::new(Mailbox::default());
                 if state.closed {
-                    let closed = Error::new(ErrorKind::Closed, "acquire", "the client was closed");
+                    let closed =
+                        Error::new(ErrorKind::Closed, "acquire", "the client was closed").with_hint("connect anew");
                     let nobody_sleeps_yet = mailbox.put(Told::Failed(closed));
                     drop(nobody_sleeps_yet);
                 } else {
@@ -189,7 +190,7 @@ impl<'a> Asking<'a> {
     /// The time to wait is over: unless the lock came at this very moment, it is busy.
     fn out_of_time(mut self) -> Result<Outcome, Error> {
         if matches!(self.last, Last::Nothing) {
-            self.last = self.held_here();
+            self.last = self.known_to_be_busy();
         }
         let leftover = self.leave();
         match leftover {
@@ -202,15 +203,12 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Who never asked the store itself may still be told who holds the lock in this client.
-    fn held_here(&self) -> Last {
+    /// Who never asked the store itself may still be told who holds the lock, as far as this client knows.
+    fn known_to_be_busy(&self) -> Last {
         let state = self.shell.state();
         let now = leasehold_clock::now();
-        let held = self.names.as_slice().iter().find_map(|name| Some((name, state.table.holder(now, name)?)));
-        held.map_or(Last::Nothing, |(name, holder)| {
-            let free_in = holder.left;
-            Last::Busy(Box::new(Busy { name: name.clone(), holder: Some(holder), free_in }))
-        })
+        let busy = self.names.as_slice().iter().find_map(|name| state.table.busy(now, name));
+        busy.map_or(Last::Nothing, |busy| Last::Busy(Box::new(busy)))
     }
 
     /// Takes the wish back. A grant that was already in the mail is given out instead of being released.

@@ -1,6 +1,7 @@
 //! The blocking twin, for programs without async: the same locks, re-entrant by thread.
 //!
-//! Not to be called from async code: it blocks the thread.
+//! It blocks the thread, so an async task that calls it gets an error. Where tokio lets a thread block (`spawn_blocking`,
+//! `block_in_place`) it works.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -12,9 +13,11 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use leasehold_core::port::Break;
+use leasehold_core::table::Loss;
 use leasehold_core::{Error, ErrorKind, Owner, WaitMode};
 
 use crate::holder::{Holder, Status};
+use crate::lost::LostSignal;
 use crate::random;
 
 thread_local! {
@@ -49,9 +52,23 @@ impl Client {
         Ok(Self { inner: block_on(crate::Client::connect(url))? })
     }
 
+    /// Connects with settings: layers, a listener, defaults.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::ClientBuilder::connect`].
+    pub fn connect_with(builder: crate::ClientBuilder) -> Result<Self, Error> {
+        Ok(Self { inner: block_on(builder.connect())? })
+    }
+
     /// The blocking twin of a client.
     pub fn of(client: crate::Client) -> Self {
         Self { inner: client }
+    }
+
+    /// The client behind it, for what does not wait.
+    pub fn inner(&self) -> &crate::Client {
+        &self.inner
     }
 
     /// A lock by name, taken for the calling thread.
@@ -192,6 +209,11 @@ impl Attempt {
         }
     }
 
+    /// Whether another holds it.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy(_))
+    }
+
     /// The guard, where the lock is ours.
     pub fn granted(self) -> Option<Guard> {
         match self {
@@ -201,7 +223,8 @@ impl Attempt {
     }
 }
 
-/// A guard that stays in its thread, because re-entrance goes by the thread. It has the methods of [`crate::Guard`] that do not wait.
+/// A guard that stays in its thread, because re-entrance goes by the thread. It has all that [`crate::Guard`] has; what waits there
+/// blocks here, by [`Guard::release`], [`Guard::extend`] and [`wait_lost`].
 ///
 /// ```compile_fail
 /// fn needs_send<T: Send>() {}
@@ -246,6 +269,16 @@ impl Deref for Guard {
     }
 }
 
+/// Blocks until the lock behind a signal is lost, and says why; or until it is given back, and says nothing. For a thread that
+/// watches over another's guard: take [`crate::Guard::lost_signal`] there and hand it over.
+///
+/// # Errors
+///
+/// When it is called from async code.
+pub fn wait_lost(signal: &LostSignal) -> Result<Option<Loss>, Error> {
+    block_on(async { Ok(signal.wait().await) })
+}
+
 /// Unparks a thread.
 struct Unpark(Thread);
 
@@ -261,7 +294,7 @@ impl Wake for Unpark {
 
 /// Runs a future on this thread. Timers and background work are on the keeper's runtime, so none is needed here.
 fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    if tokio::runtime::Handle::try_current().is_ok() {
+    if is_async_task() {
         let what = "the blocking client was called from async code, which would block the runtime";
         return Err(Error::new(ErrorKind::BadArgument, "blocking", what).with_hint("use leasehold::Client there"));
     }
@@ -274,4 +307,16 @@ fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Erro
             Poll::Pending => std::thread::park(),
         }
     }
+}
+
+/// Whether this thread runs an async task of tokio's at the moment. Threads where tokio allows blocking have a runtime too, but no
+/// budget that runs out; and that is all there is to tell them apart.
+fn is_async_task() -> bool {
+    /// More than the budget of a task.
+    const MORE_THAN_A_BUDGET: u32 = 1_024;
+    if tokio::runtime::Handle::try_current().is_err() {
+        return false;
+    }
+    let mut task = Context::from_waker(Waker::noop());
+    (0..MORE_THAN_A_BUDGET).any(|_| pin!(tokio::task::coop::consume_budget()).poll(&mut task).is_pending())
 }

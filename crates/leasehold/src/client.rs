@@ -50,6 +50,7 @@ pub struct ClientBuilder {
     layers: Vec<Box<dyn Layer>>,
     listener: Option<Arc<dyn Listener>>,
     about: About,
+    options: Option<Options>,
 }
 
 enum Source {
@@ -59,9 +60,9 @@ enum Source {
 
 impl ClientBuilder {
     fn new(source: Source) -> Self {
-        let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty()).map(Into::into);
+        let host = leasehold_clock::host().map(Into::into);
         let about = About { host, pid: Some(std::process::id()), label: None };
-        Self { source, layers: Vec::new(), listener: None, about }
+        Self { source, layers: Vec::new(), listener: None, about, options: None }
     }
 
     /// Puts a layer of your own around the store. Later layers stand further out.
@@ -78,10 +79,17 @@ impl ClientBuilder {
         self
     }
 
-    /// The name of this machine, for people who look who holds a lock. Default: the variable `HOSTNAME`.
+    /// The name of this machine, for people who look who holds a lock. Default: the name it gives itself.
     #[must_use]
     pub fn host(mut self, host: impl AsRef<str>) -> Self {
         self.about.host = Some(host.as_ref().into());
+        self
+    }
+
+    /// What locks have where they say nothing else; takes the place of the URL's own `keep` and `budget`.
+    #[must_use]
+    pub fn defaults(mut self, options: Options) -> Self {
+        self.options = Some(options);
         self
     }
 
@@ -103,9 +111,11 @@ impl ClientBuilder {
                 (url.connect().await?, url.connect().await?, url.defaults)
             }
         };
+        let options = self.options.unwrap_or(options);
         let wrap = |store| self.layers.iter().fold(store, |store, layer| layer.layer(store));
         let (callers, keepers) = (wrap(callers), wrap(keepers));
-        options.check(&callers.capability()).map_err(|error| error.on_store(callers.label()))?;
+        let labelled = |error: Error| error.during("connect").on_store(callers.label());
+        options.check(&callers.capability()).map_err(labelled)?;
         let sent = leasehold_clock::now();
         let answered = callers.clock().await.map_err(|error| error.on_store(callers.label()))?;
         let client = random::client_id()?;
@@ -162,7 +172,7 @@ impl Client {
 
     /// Several locks that are taken together, all or none, in one step of the store.
     ///
-    /// While it waits for one of them it holds no other, and no place in line for another. An owner that already holds one of them
+    /// Names given twice are taken once, and the guard has them in order of names. While it waits for one of them it holds no other, and no place in line for another. An owner that already holds one of them
     /// gets an error and does not wait.
     pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
         let names: Result<Vec<Name>, Error> = names.into_iter().map(Name::new).collect();
@@ -193,13 +203,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// A store that did not answer.
+    /// A prefix that no name can have; a store that did not answer.
     ///
     /// # Cancel safety
     ///
     /// It only looks.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Status>, Error> {
         self.shell.check_process("list")?;
+        if !prefix.is_empty() {
+            self.named(prefix).map_err(|error| error.during("list"))?;
+        }
         let mut all = Vec::new();
         let mut after = None;
         loop {
@@ -217,7 +230,9 @@ impl Client {
     /// Takes a lock away from its holder, whoever that is: for operators. Answers who it was.
     ///
     /// [`Break::AtLeaseEnd`] ends the holder's right: its next renewal answers *lost*, and others may come when its lease has run out.
-    /// [`Break::Now`] deletes it at once; two may act for a moment, and fences decide. The fence count is untouched.
+    /// [`Break::Now`] deletes it at once; two may act until the holder finds out, and fences decide. It finds out with its next
+    /// renewal, within a third of its lease; a fixed lease is not renewed, and finds out when it is released or its time ends. The
+    /// fence count is untouched.
     ///
     /// # Errors
     ///
@@ -255,7 +270,7 @@ impl Client {
     }
 
     /// Gives back everything that this client holds, and waits for it. Waiting acquires end with an error; guards that are left are
-    /// lost. Every later acquire is refused.
+    /// lost. Every later acquire is refused; looking ([`Client::inspect`], [`Client::list`]) and breaking still work.
     ///
     /// # Errors
     ///
@@ -282,7 +297,7 @@ impl Client {
     }
 
     fn named(&self, name: impl AsRef<str>) -> Result<Name, Error> {
-        Name::new(name).map_err(|error| error.on_store(self.shell.store.label()))
+        Name::new(name).map_err(|error| error.during("look-up").on_store(self.shell.store.label()))
     }
 
     fn labelled(&self, error: Error, name: &Name) -> Error {

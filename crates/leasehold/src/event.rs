@@ -6,6 +6,9 @@ use leasehold_core::table::{How, Loss};
 use leasehold_core::{Fence, Name};
 
 /// Something that a client did or that happened to it.
+///
+/// Events of one task come in order. Those of two tasks can cross: the next holder may tell that it was granted a lock before the
+/// last one has told that it gave it back.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -18,23 +21,28 @@ pub enum Event<'a> {
     Granted {
         /// Which.
         name: &'a Name,
+        /// The hold: a number of its own for every grant.
+        hold: u64,
         /// With which fence.
         fence: Fence,
         /// How it came.
         how: How,
         /// How long the task waited.
         waited: Duration,
-        /// The hold, to match a later [`Event::Lost`].
-        hold: u64,
     },
     /// A task begins to wait: another holds the lock.
     Waits {
         /// For which.
         name: &'a Name,
     },
+    /// A task did not get the lock: it asked once, or its time to wait was over.
+    Busy {
+        /// Which.
+        name: &'a Name,
+    },
     /// Leases were renewed, or could not be.
     Renewed {
-        /// How many were in the batch.
+        /// How many were in the batch; none where the store did not answer.
         leases: usize,
         /// How long it took.
         took: Duration,
@@ -43,18 +51,40 @@ pub enum Event<'a> {
     },
     /// A lock was lost.
     Lost {
+        /// Which.
+        name: &'a Name,
         /// The hold of its [`Event::Granted`].
         hold: u64,
         /// Why.
         loss: Loss,
     },
-    /// A lock was given back, or handed to another task of this client.
+    /// A guard was given back: to the store, or to another task of this client.
     Released {
         /// Which.
         name: &'a Name,
-        /// Whether it went well.
+        /// The hold of its [`Event::Granted`].
+        hold: u64,
+        /// Whether it was still held; a lost one is given back too, but not well.
         ok: bool,
     },
+}
+
+impl Event<'_> {
+    /// Tells the event to `tracing`: what calls for attention as a warning, the rest for those who look closely.
+    pub(crate) fn trace(&self, store: &str) {
+        match self {
+            Self::Asked { names } => tracing::debug!(store, lock = %names[0], names = names.len(), "asked"),
+            Self::Granted { name, hold, fence, how, waited } => {
+                tracing::debug!(store, lock = %name, hold, fence = fence.get(), ?how, ?waited, "granted");
+            }
+            Self::Waits { name } => tracing::debug!(store, lock = %name, "waits"),
+            Self::Busy { name } => tracing::debug!(store, lock = %name, "busy"),
+            Self::Renewed { leases, took, answered: true } => tracing::debug!(store, leases, ?took, "renewed"),
+            Self::Renewed { took, .. } => tracing::warn!(store, ?took, "a renewal was not answered"),
+            Self::Lost { name, hold, loss } => tracing::warn!(store, lock = %name, hold, ?loss, "lost"),
+            Self::Released { name, hold, ok } => tracing::debug!(store, lock = %name, hold, ok, "released"),
+        }
+    }
 }
 
 /// Hears every event of a client. Called on the caller's task or the keeper's thread: be quick, and do not call the client.

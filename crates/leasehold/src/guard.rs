@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::table::{Grant, HoldId, Input, Told};
+use leasehold_core::table::{Grant, HoldId, Input, Loss, Told};
 use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner};
 use smallvec::SmallVec;
 
@@ -24,7 +24,7 @@ use crate::shell::{Mail, Mine, Shell};
 /// # Guarantees
 ///
 /// While [`Guard::is_valid`] says so, no guard of another owner is valid anywhere, as far as the store keeps what it promises (see
-/// its page, and `docs/safety.md`). A process that is paused between that check and its work is beyond any lock: hand
+/// its docs, and `docs/safety.md` in the repository). A process that is paused between that check and its work is beyond any lock: hand
 /// [`Guard::fence`] to the resource and let it refuse older ones.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
@@ -46,17 +46,17 @@ impl Guard {
         Self { shell, owner, pieces }
     }
 
-    /// The fence of this grant: larger than that of every earlier grant of the name. Of several names, the first one's.
+    /// The fence of this grant: larger than that of every earlier grant of the name. Of several names, that of the first in order.
     pub fn fence(&self) -> Fence {
         self.pieces[0].fence
     }
 
-    /// Every name with its fence, in order.
+    /// Every name with its fence, in the order of names.
     pub fn fences(&self) -> impl Iterator<Item = (&Name, Fence)> {
         self.pieces.iter().map(|piece| (&piece.name, piece.fence))
     }
 
-    /// The name; of several, the first.
+    /// The name; of several, the first in order.
     pub fn name(&self) -> &Name {
         &self.pieces[0].name
     }
@@ -103,7 +103,7 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn lost(&self) -> leasehold_core::table::Loss {
+    pub async fn lost(&self) -> Loss {
         match self.lost_signal().wait().await {
             Some(loss) => loss,
             // Only a release ends the signal otherwise, and a release takes the guard.
@@ -113,19 +113,19 @@ impl Guard {
 
     /// The lost signal as a value of its own, for other tasks.
     pub fn lost_signal(&self) -> LostSignal {
-        let gone = || {
+        let gone = |loss| {
             let gone = LostCell::default();
-            gone.lose(leasehold_core::table::Loss::TimeEnded);
+            gone.lose(loss);
             Arc::new(gone)
         };
         if self.shell.is_forked() {
             // The mutex may have been held at the fork by a thread that is not here.
-            return LostSignal { cells: self.pieces.iter().map(|_| gone()).collect() };
+            return LostSignal { cells: self.pieces.iter().map(|_| gone(Loss::TimeEnded)).collect() };
         }
         let mut state = self.shell.state();
         let cell = |piece: &Piece| match state.table.is_held(&piece.name, piece.hold) {
             true => state.lost.entry(piece.hold).or_default().clone(),
-            false => gone(),
+            false => gone(state.table.loss(piece.hold).unwrap_or(Loss::TimeEnded)),
         };
         LostSignal { cells: self.pieces.iter().map(cell).collect() }
     }
@@ -146,8 +146,9 @@ impl Guard {
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// let guard = client.lock("reports").acquire().await?;
-    /// let sum = guard.protect(async { 1 + 1 }).await?;
-    /// # assert_eq!(sum, 2);
+    /// let written = guard.protect(async { write_reports().await }).await?; // was the lock lost?
+    /// written.expect("a disk with room"); // did the work go well?
+    /// # async fn write_reports() -> std::io::Result<()> { Ok(()) }
     /// # Ok(()) }
     /// ```
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, Error> {
@@ -232,8 +233,8 @@ impl Drop for Guard {
             return;
         }
         for piece in &self.pieces {
-            self.shell.drop_hold(piece.hold, &piece.name);
-            self.shell.tell(|| Event::Released { name: &piece.name, ok: true });
+            let ok = self.shell.drop_hold(piece.hold, &piece.name);
+            self.shell.tell(|| Event::Released { name: &piece.name, hold: piece.hold.number(), ok });
         }
     }
 }
@@ -285,7 +286,11 @@ impl Releasing {
             Some(Ok(_)) | None => Ok(()),
             Some(Err(error)) => Err(error.on_store(self.shell.store.label()).on_lock(&self.piece.name)),
         };
-        self.shell.tell(|| Event::Released { name: &self.piece.name, ok: result.is_ok() });
+        self.shell.tell(|| Event::Released {
+            name: &self.piece.name,
+            hold: self.piece.hold.number(),
+            ok: result.is_ok(),
+        });
         result
     }
 }

@@ -1,5 +1,6 @@
 //! Who holds a lock, for people and for programs that want to know.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ use leasehold_core::{Fence, Name, StoreTime};
 pub struct Holder {
     /// The lock.
     pub name: Name,
-    /// The owner as the store keeps it.
+    /// The owner as the store keeps it: an explicit owner's own id, else an id that stands for one client's asking.
     pub owner: Option<String>,
     /// The fence of the grant.
     pub fence: Option<Fence>,
@@ -72,6 +73,31 @@ impl Holder {
     }
 }
 
+impl fmt::Display for Holder {
+    /// For people: `"invoices", held by nightly on host7 (process 4711), fence 17, 12.5s left`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, held by ", self.name.as_str())?;
+        match (&self.label, &self.owner) {
+            (Some(label), _) => f.write_str(label)?,
+            (None, Some(owner)) => f.write_str(owner)?,
+            (None, None) => f.write_str("somebody")?,
+        }
+        if let Some(host) = &self.host {
+            write!(f, " on {host}")?;
+        }
+        if let Some(pid) = self.pid {
+            write!(f, " (process {pid})")?;
+        }
+        if let Some(fence) = self.fence {
+            write!(f, ", fence {fence}")?;
+        }
+        match self.left {
+            Some(left) => write!(f, ", {:.1}s left", left.as_secs_f64()),
+            None => Ok(()),
+        }
+    }
+}
+
 fn system_time(time: StoreTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(STORE_EPOCH_UNIX_SECONDS) + Duration::from_nanos(time.as_nanos())
 }
@@ -84,7 +110,8 @@ pub struct Status {
     pub name: Name,
     /// Its holders; none when it is free.
     pub holders: Vec<Holder>,
-    /// How many clients wait for it, where the store knows.
+    /// How many clients wait for it, where the store knows: however many tasks wait in a client, it counts once, and only when it
+    /// has been refused by the store.
     pub waiters: Option<u32>,
 }
 

@@ -18,13 +18,23 @@
 //! - [`FenceGate`]: the check at the resource.
 //! - [`Layer`], [`Listener`]: your own code around a store, and every step as an event.
 //!
-//! Stores come by feature; `memory` is on by default. What each promises is in its docs and in [`Capability`].
+//! # Stores
+//!
+//! Stores come by feature and are named by a URL; what each promises is in its docs and in [`Capability`].
+//!
+//! | URL | feature | store |
+//! |---|---|---|
+//! | `memory:` | `memory` (default) | this process; `memory:NAME` for one of several |
+//!
+//! Options ride in the query of every URL: `?keep=10s` is the lease of kept locks that do not say otherwise, `?budget=50ms` for how
+//! long a lock is passed from task to task before other processes get their turn (`0ms`: never).
 
 mod asking;
 pub mod blocking;
 mod client;
 mod event;
 mod flight;
+mod gate;
 mod guard;
 mod holder;
 mod keeper;
@@ -39,6 +49,7 @@ mod sync;
 
 pub use client::{Client, ClientBuilder};
 pub use event::{Event, Listener};
+pub use gate::FenceGate;
 pub use guard::Guard;
 pub use holder::{Holder, Status};
 pub use layer::Layer;
@@ -48,8 +59,7 @@ pub use lost::LostSignal;
 pub use leasehold_core::port::Break;
 pub use leasehold_core::table::{How, Loss};
 pub use leasehold_core::{
-    Capability, Consistency, Error, ErrorKind, Fence, FenceGate, Fencing, Name, Options, Outcome, Owner, Store, Term,
-    WaitMode,
+    Capability, Consistency, Error, ErrorKind, Fence, Fencing, Name, Options, Outcome, Owner, Store, Term, WaitMode,
 };
 
 /// What a store of your own implements, and all that it takes.

@@ -116,6 +116,8 @@ impl Lock {
     }
 
     /// A kept lock is lost after this long, so that a wedged holder does not have it for ever. Default: no limit.
+    ///
+    /// The holder is told then; others can have the lock when it is released, or what is left of its lease has run out.
     pub fn max_hold(self, limit: Duration) -> Self {
         self.with(|options| options.max_hold = Some(limit))
     }
@@ -163,8 +165,8 @@ impl Lock {
     ///
     /// # Guarantees
     ///
-    /// The guard is the only valid one of another owner's anywhere, until it is released or lost. Its fence is larger than that of
-    /// every earlier grant of the name.
+    /// Until the guard is released or lost, no other owner has a valid one for this name anywhere. Its fence is larger than that of
+    /// every earlier grant of the name; re-entering has the fence of the grant that is re-entered.
     ///
     /// # Errors
     ///
@@ -253,12 +255,11 @@ impl Lock {
             Patience::Until(limit) => Some(limit),
             _ => None,
         };
-        let began = shell.listener.is_some().then(leasehold_clock::now);
+        let began = shell.is_heard().then(leasehold_clock::now);
         let (asking, told) = Asking::want(shell, want);
         match asking.run(told, limit).await? {
             Outcome::Granted(grants) => {
                 for (grant, name) in grants.iter().zip(self.names.as_slice()) {
-                    tracing::debug!(lock = %name, fence = grant.fence.get(), how = ?grant.how, "granted");
                     shell.tell(|| Event::Granted {
                         name,
                         fence: grant.fence,
@@ -274,11 +275,15 @@ impl Lock {
         }
     }
 
+    fn known_name(&self) -> Option<&leasehold_core::Name> {
+        self.bad_name.is_none().then(|| self.names.first())
+    }
+
     fn check(&self) -> Result<(), Error> {
         let shell = &self.shell.0;
         shell.check_process("acquire")?;
         if let Some(fault) = self.bad_name.as_ref().or(self.bad_option.as_ref()) {
-            return Err(fault.clone().on_store(shell.store.label()));
+            return Err(fault.clone().during("acquire").on_store(shell.store.label()).on_lock_if(self.known_name()));
         }
         if matches!(self.names, Names::Many(_)) && !shell.store.capability().several_names {
             let what = "this store cannot take several names in one step";

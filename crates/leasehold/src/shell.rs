@@ -127,11 +127,11 @@ impl Shell {
             Output::ForHold(hold, sending) if mine == Mine::Hold(hold) => {
                 stepped.mail.told = Some(Told::Call(sending));
             }
-            Output::Lost(hold, loss) => {
+            Output::Lost(hold, name, loss) => {
                 if let Some(cell) = state.lost.remove(&hold) {
                     cell.lose(loss);
                 }
-                stepped.rest.push(Output::Lost(hold, loss));
+                stepped.rest.push(Output::Lost(hold, name, loss));
             }
             Output::Unwatch(name) => {
                 let call = self.store.unwatch(self.client, name);
@@ -236,19 +236,32 @@ impl Shell {
     }
 
     /// Releases a hold without waiting for the answer: at least sent before this returns, where the store can.
-    pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) {
+    /// Answers whether it was still held.
+    pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) -> bool {
         let mail = self.step_release(hold, name);
+        let ok = !matches!(mail.given, Some(Err(_)));
         if let Some(Told::Call(sending)) = mail.told {
             let flight = self.start(*sending);
             self.adopt(flight, Mine::Hold(hold), None);
         }
+        ok
     }
 
-    /// Tells a listener, if there is one; what to tell is not even put together if there is none.
+    /// Whether anybody listens.
+    #[inline]
+    pub(crate) fn is_heard(&self) -> bool {
+        self.listener.is_some() || tracing::enabled!(target: "leasehold::event", tracing::Level::WARN)
+    }
+
+    /// Tells whoever listens; what to tell is not even put together where nobody does.
     #[inline]
     pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if let Some(listener) = &self.listener {
-            listener.on(&event());
+        if self.is_heard() {
+            let event = event();
+            event.trace(self.store.label());
+            if let Some(listener) = &self.listener {
+                listener.on(&event);
+            }
         }
     }
 
@@ -298,7 +311,9 @@ impl Stepped {
         for output in self.rest {
             match output {
                 Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(*sending),
-                Output::Lost(hold, loss) => shell.tell(|| Event::Lost { hold: hold.number(), loss }),
+                Output::Lost(hold, name, loss) => {
+                    shell.tell(|| Event::Lost { name: &name, hold: hold.number(), loss });
+                }
                 Output::To(..) | Output::Given(..) | Output::Unwatch(_) => {}
             }
         }

@@ -1,7 +1,7 @@
 //! One list of cases, run over every store and every way of deploying it.
 //!
 //! - [`deployment`]: what a store must bring to be run here; [`deployments`]: all there are.
-//! - [`case`](mod@case): what a case is and what it may need; [`cases`]: all there are, a file a topic.
+//! - [`case`](mod@case): what a case is and what it may need; [`cases`](mod@cases): all there are, a file a topic.
 //! - [`chaos`]: a layer that loses, delays and hangs calls, and counts them.
 //! - [`trial`]: every case on every deployment. What a deployment cannot do shows as *ignored*, with the reason, never as passed.
 //!

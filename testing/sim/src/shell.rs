@@ -95,7 +95,7 @@ impl World {
             Output::Given(hold, result) => {
                 self.story.tell(self.at, Who::Client(client), None, || format!("{hold:?} given back: {result:?}"));
             }
-            Output::Lost(hold, loss) => self.lost(client, hold, loss),
+            Output::Lost(hold, _, loss) => self.lost(client, hold, loss),
             Output::ForHold(_, sending) | Output::Background(sending) => {
                 if self.is_faulty() && self.chance.permille(self.plan.habits.unsent / 4) {
                     return self.step(client, Input::Unsent(sending.context));

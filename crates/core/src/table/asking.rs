@@ -48,11 +48,15 @@ impl Table {
             } else if held.holder == want.owner {
                 return self.reenter(now, id, name, want, out);
             } else if want.once {
-                let holder = held.describe(self.settings.client, now);
-                return out.push(Output::To(id, Told::Busy(Box::new(local_busy(name, holder)))));
+                return self.refuse_here(now, id, name, out);
             }
         }
         self.enqueue(now, id, name, want, out);
+    }
+
+    fn refuse_here(&self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
+        out.push(Output::To(id, Told::Busy(Box::new(self.busy_here(now, name, held)))));
     }
 
     pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
@@ -109,7 +113,8 @@ impl Table {
             Series { number, owner, asker: id, names: want.names.clone(), taint: None, over: now }
         });
         series.asker = id;
-        let lease = want.options.term.lease();
+        // What is held for a while at most need not be leased for longer.
+        let lease = want.options.term.lease().min(want.options.max_hold.unwrap_or(Duration::MAX));
         let waiters = if can_pass(&want.owner, &want.options) { entry.passable.saturating_sub(1) } else { 0 };
         let planted = self.settings.planted;
         let block = Block::size(if planted.is(Bug::FenceAheadOfClock) { u32::MAX } else { waiters }, lease);
@@ -302,7 +307,7 @@ impl Table {
         let Some(entry) = self.entries.get(name) else { return };
         let Some(held) = entry.held.as_deref() else { return };
         if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
-            let busy = local_busy(name, held.describe(self.settings.client, now));
+            let busy = self.busy_here(now, name, held);
             self.refuse_tries(name, &busy, out);
         }
     }
@@ -324,6 +329,7 @@ impl Table {
         }
         entry.turns = 0;
         let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
+        entry.busy = Some(Box::new(busy.clone()));
         self.refuse_tries(name, &busy, out);
         if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
             self.unwanted(now, name, out);
@@ -611,9 +617,4 @@ fn taker(entry: &Entry, series: &Series, grants: &[Granted]) -> Option<TicketId>
         Term::Fixed(term) => grants[0].left >= term,
     };
     (alike && long_enough).then_some(id)
-}
-
-fn local_busy(name: &Name, holder: crate::port::Holder) -> Busy {
-    let free_in = holder.left;
-    Busy { name: name.clone(), holder: Some(holder), free_in }
 }

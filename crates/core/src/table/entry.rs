@@ -14,8 +14,8 @@ use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
-use crate::port::{About, Give, Holder, Release};
-use crate::time::{Moment, StoreTime};
+use crate::port::{About, Busy, Give, Holder, Release};
+use crate::time::{Moment, StoreClock, StoreTime};
 
 /// A name in use. It leaves the table when nobody holds it, nobody wants it and nothing is open with the store.
 ///
@@ -50,6 +50,8 @@ pub(crate) struct Contest {
     pub(crate) hinted: bool,
     /// Refusals or failures in a row, for growing pauses.
     pub(crate) attempts: u32,
+    /// Who held it when the store refused it last.
+    pub(crate) busy: Option<Box<Busy>>,
 }
 
 /// What stands where nobody wants a name.
@@ -68,6 +70,7 @@ impl Contest {
         enlisted: false,
         hinted: false,
         attempts: 0,
+        busy: None,
     };
 
     pub(crate) fn enqueue(&mut self, id: TicketId, ticket: Ticket) {
@@ -435,14 +438,14 @@ impl Held {
         Ghost { request: self.release(client, name, now, false), over: self.over, taint: self.taint }
     }
 
-    pub(crate) fn describe(&self, client: ClientId, now: Moment) -> Holder {
+    pub(crate) fn describe(&self, client: ClientId, now: Moment, clock: &StoreClock) -> Holder {
         Holder {
             owner: self.owner(client),
             fence: Some(self.fence()),
             holds: u32::try_from(self.holds.len()).unwrap_or(u32::MAX),
             left: Some(self.deadline.since(now)),
             lease: Some(self.keep),
-            since: None,
+            since: Some(clock.latest(now) - now.since(self.granted)),
             about: self.about.clone(),
         }
     }

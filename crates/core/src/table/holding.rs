@@ -52,7 +52,8 @@ impl Table {
         out: &mut Outputs,
     ) {
         if self.time_left(now, name, hold).is_none() {
-            return out.push(Output::To(id, Told::Failed(lost("extend"))));
+            let error = self.loss(hold).map_or_else(|| lost("extend"), |loss| lost_by("extend", loss));
+            return out.push(Output::To(id, Told::Failed(error)));
         }
         self.lengthen(now, id, name, term, Then::Extend(hold, term), out);
     }
@@ -145,9 +146,9 @@ impl Table {
     /// A guard gives its hold back: the step for [`Input::Release`](super::Input::Release), without a copy of the name.
     pub fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         if !self.ghosts.is_empty()
-            && let Some(ghost) = self.ghosts.remove(&hold)
+            && let Some((loss, ghost)) = self.ghosts.remove(&hold)
         {
-            return self.release_ghost(now, hold, ghost, out);
+            return self.release_ghost(now, hold, loss, ghost, out);
         }
         let planted = self.settings.planted;
         let next_hold = HoldId(self.last_number + 1);
@@ -191,8 +192,8 @@ impl Table {
         self.start_release(now, name, (!ended).then_some(hold), out);
     }
 
-    fn release_ghost(&mut self, now: Moment, hold: HoldId, ghost: Option<Arc<Ghost>>, out: &mut Outputs) {
-        out.push(Output::Given(hold, Err(lost("release"))));
+    fn release_ghost(&mut self, now: Moment, hold: HoldId, loss: Loss, ghost: Option<Arc<Ghost>>, out: &mut Outputs) {
+        out.push(Output::Given(hold, Err(lost_by("release", loss))));
         if let Some(ghost) = ghost.and_then(Arc::into_inner) {
             self.leave(now, ghost, out);
         }
@@ -204,7 +205,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
         let ghost = held.ghost(client, name, now);
-        self.release_ghost(now, hold, Some(Arc::new(ghost)), out);
+        self.release_ghost(now, hold, Loss::TimeEnded, Some(Arc::new(ghost)), out);
         self.pursue(now, name, out);
     }
 
@@ -351,8 +352,8 @@ impl Table {
     pub(super) fn close_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         for hold in std::mem::take(&mut held.holds) {
-            self.ghosts.insert(hold.id, None);
-            out.push(Output::Lost(hold.id, Loss::Closed));
+            self.ghosts.insert(hold.id, (Loss::Closed, None));
+            out.push(Output::Lost(hold.id, name.clone(), Loss::Closed));
         }
         self.start_release(now, name, None, out);
     }
@@ -372,11 +373,20 @@ impl Held {
     }
 }
 
+/// The error of one whose lock was lost, when the reason is not remembered.
 pub(super) fn lost(operation: &'static str) -> Error {
-    Error::new(
-        ErrorKind::Lost,
-        operation,
-        "the lock was lost before: its time had ended, or the store no longer had it",
-    )
-    .with_hint("another may have held it meanwhile; check the fence at the resource")
+    lost_because(operation, "the lock was lost before: its time had ended, or the store no longer had it")
+}
+
+pub(super) fn lost_by(operation: &'static str, loss: Loss) -> Error {
+    match loss {
+        Loss::TimeEnded => lost_because(operation, "the lock was lost before: its time had ended"),
+        Loss::Gone => lost_because(operation, "the lock was lost before: the store no longer had it"),
+        Loss::Closed => Error::new(ErrorKind::Closed, operation, "the client was closed, and gave the lock back"),
+    }
+}
+
+fn lost_because(operation: &'static str, what: &str) -> Error {
+    let hint = "another may have held it meanwhile; check the fence at the resource";
+    Error::new(ErrorKind::Lost, operation, what).with_hint(hint)
 }

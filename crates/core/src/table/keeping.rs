@@ -78,8 +78,8 @@ impl Table {
         }
         let is_over = |hold: &Hold| hold.end <= now;
         for hold in held.holds.iter().copied().filter(is_over) {
-            self.ghosts.insert(hold.id, None);
-            out.push(Output::Lost(hold.id, Loss::TimeEnded));
+            self.ghosts.insert(hold.id, (Loss::TimeEnded, None));
+            out.push(Output::Lost(hold.id, name.clone(), Loss::TimeEnded));
         }
         held.holds.retain(|hold| !is_over(hold));
     }
@@ -92,9 +92,9 @@ impl Table {
         let Some(held) = entry.held.take() else { return };
         let release = (may_be_there || held.taint.is_some()).then(|| Arc::new(held.ghost(client, name, now)));
         for hold in &held.holds {
-            self.ghosts.insert(hold.id, release.clone());
+            self.ghosts.insert(hold.id, (loss, release.clone()));
             if !(held.renewing && loss == Loss::TimeEnded && self.settings.planted.is(Bug::LostOnlyByReply)) {
-                out.push(Output::Lost(hold.id, loss));
+                out.push(Output::Lost(hold.id, name.clone(), loss));
             }
         }
         self.pursue(now, name, out);

@@ -35,10 +35,10 @@ use crate::error::{Error, ErrorKind};
 use crate::fence::Fence;
 use crate::name::Name;
 use crate::planted::Bug;
-use crate::port::Holder;
+use crate::port::Busy;
 use crate::time::{Moment, StoreTime};
 use crate::waiting::Rng;
-use entry::{Ask, Entry, Ghost};
+use entry::{Ask, Entry, Ghost, Held};
 use types::What;
 
 /// The state of one client.
@@ -46,7 +46,7 @@ use types::What;
 pub struct Table {
     entries: HashMap<Name, Entry, FixedState>,
     /// Guards whose lock was lost, and what to release when the last guard of that lease is gone.
-    ghosts: HashMap<HoldId, Option<Arc<Ghost>>, FixedState>,
+    ghosts: HashMap<HoldId, (Loss, Option<Arc<Ghost>>), FixedState>,
     /// Where a group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
@@ -129,10 +129,23 @@ impl Table {
         held.filter(|held| held.holds.iter().any(|h| h.id == hold)).map_or(0, |held| held.holds.len() as u32)
     }
 
-    /// Who holds a name here, for one whose time to wait is over.
-    pub fn holder(&self, now: Moment, name: &Name) -> Option<Holder> {
-        let held = self.entries.get(name)?.held.as_deref()?;
-        held.releasing.is_none().then(|| held.describe(self.settings.client, now))
+    /// Who holds a name, here or as the store said last: for one whose time to wait is over.
+    pub fn busy(&self, now: Moment, name: &Name) -> Option<Busy> {
+        let entry = self.entries.get(name)?;
+        match entry.held.as_deref() {
+            Some(held) if held.releasing.is_none() => Some(self.busy_here(now, name, held)),
+            _ => entry.busy.as_deref().cloned(),
+        }
+    }
+
+    /// Why a hold was lost, if it was and its guard is still there.
+    pub fn loss(&self, hold: HoldId) -> Option<Loss> {
+        self.ghosts.get(&hold).map(|(loss, _)| *loss)
+    }
+
+    fn busy_here(&self, now: Moment, name: &Name, held: &Held) -> Busy {
+        let holder = held.describe(self.settings.client, now, &self.settings.clock);
+        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder) }
     }
 
     /// Whether nothing is held, wanted or open with the store.
@@ -262,7 +275,7 @@ impl Answer {
 }
 
 fn closed_error() -> Error {
-    Error::new(ErrorKind::Closed, "acquire", "the client was closed")
+    Error::new(ErrorKind::Closed, "acquire", "the client was closed").with_hint("connect anew")
 }
 
 fn shrink<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V, FixedState>) {

@@ -190,7 +190,7 @@ pub enum Output {
     /// The release of a hold ended.
     Given(HoldId, Result<Released, Error>),
     /// A hold is lost: tell its guard at once.
-    Lost(HoldId, Loss),
+    Lost(HoldId, Name, Loss),
     /// Call the store on behalf of a guard that is being released.
     ForHold(HoldId, Box<Sending>),
     /// Call the store; nobody waits for it.

@@ -19,8 +19,11 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// A bad argument, for an option: this store has none of its own.
+    /// A bad argument, for an option (this store has none of its own) or for a host or path (it is in this process).
     pub fn new(path: &str, options: &[(String, String)]) -> Result<Self, Error> {
+        if path.starts_with('/') {
+            return Err(error::no_such_place(path));
+        }
         match options.first() {
             Some((option, _)) => Err(error::no_such_option(option)),
             None => Ok(Self { name: path.to_owned() }),

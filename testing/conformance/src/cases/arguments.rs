@@ -65,7 +65,7 @@ async fn leases(world: World) -> Checked {
         (capability.lease_min - Duration::from_millis(1), capability.lease_max + Duration::from_millis(1));
     for wrong in [Duration::ZERO, short, long, Duration::MAX] {
         refused(&client, &chaos, client.lock("a").lease(wrong), "lease").await?;
-        refused(&client, &chaos, client.lock("a").keep(wrong), "lease").await?;
+        refused(&client, &chaos, client.lock("a").keep(wrong), "keep").await?;
     }
     let guard = granted(&client.lock("a").lease(capability.lease_max)).await?;
     let before = chaos.total();
@@ -128,13 +128,14 @@ async fn names_to_operate_on(world: World) -> Checked {
 
 async fn urls(world: World) -> Checked {
     is_bad(Client::connect("nowhere://host").await.err(), "memory:")?;
+    is_bad(Client::connect("memory://host/x").await.err(), "memory:NAME")?;
     is_bad(Client::connect("").await.err(), "scheme")?;
     is_bad(Client::connect("user:secret@host").await.err(), "known")?;
     let url = world.url();
     let sep = if url.contains('?') { '&' } else { '?' };
     is_bad(Client::connect(&format!("{url}{sep}no-such-option=1")).await.err(), "no-such-option")?;
     is_bad(Client::connect(&format!("{url}{sep}keep=soon")).await.err(), "keep")?;
-    is_bad(Client::connect(&format!("{url}{sep}keep=0s")).await.err(), "lease")?;
+    is_bad(Client::connect(&format!("{url}{sep}keep=0s")).await.err(), "keep")?;
     let error = Client::connect("secret@host").await.err().ok_or("there is no such store")?;
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?} shows a password");
     Ok(())
@@ -147,6 +148,9 @@ fn the_blocking_client_inside_a_runtime(world: &World) -> Checked {
         is_bad(client.lock("a").acquire().err(), "async")?;
         is_bad(client.inspect("a").err(), "async")
     })?;
+    // Where tokio lets a thread block, it works.
+    let other = client.clone();
+    runtime.block_on(async { tokio::task::spawn_blocking(move || other.lock("a").acquire()?.release()).await })??;
     let guard = client.lock("a").acquire()?;
     Ok(guard.release()?)
 }

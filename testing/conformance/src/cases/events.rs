@@ -42,7 +42,7 @@ fn words(event: &Event<'_>) -> String {
         Event::Waits { name } => format!("waits {name}"),
         Event::Renewed { leases, answered, .. } => format!("renewed {leases} {answered}"),
         Event::Lost { loss, .. } => format!("lost {loss:?}"),
-        Event::Released { name, ok } => format!("released {name} {ok}"),
+        Event::Released { name, ok, .. } => format!("released {name} {ok}"),
         other => format!("{other:?}"),
     }
 }

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, ErrorKind};
-use crate::fence::Fence;
+use leasehold_core::{Error, ErrorKind, Fence};
 
 /// Remembers the largest fence it has seen, and refuses smaller ones.
 ///
@@ -18,7 +17,7 @@ use crate::fence::Fence;
 /// # Example
 ///
 /// ```
-/// use leasehold_core::{Fence, FenceGate};
+/// use leasehold::{Fence, FenceGate};
 ///
 /// let gate = FenceGate::new();
 /// assert!(gate.pass(Fence::new(7)).is_ok());
