@@ -7,16 +7,15 @@ use smallvec::SmallVec;
 use super::Table;
 use super::entry::{Ask, Contest, Entry, Held, Series, Ticket, can_pass, hold_end};
 use super::types::{Context, HoldId, How, Output, Outputs, Request, Sending, TicketId, Told, Want, What};
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::Outcome;
 use crate::fence::Block;
 use crate::lease;
 use crate::name::{Name, Names};
 use crate::options::{Term, WaitMode};
 use crate::owner::{RequestId, StoreOwner};
 use crate::planted::Bug;
-use crate::port::{Acquire, Acquired, Answered, Busy, Give, Granted, Mode, Release, Released, Reply};
+use crate::port::{Acquire, Acquired, Answered, Give, Granted, Mode, Release, Reply};
 use crate::time::{Moment, StoreTime};
-use crate::waiting;
 
 impl Table {
     pub(super) fn acquire(&mut self, now: Moment, id: TicketId, want: Want, out: &mut Outputs) {
@@ -54,11 +53,6 @@ impl Table {
         self.enqueue(now, id, name, want, out);
     }
 
-    fn refuse_here(&self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
-        out.push(Output::To(id, Told::Busy(Box::new(self.busy_here(now, name, held)))));
-    }
-
     pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
         let patience = now + self.settings.patience;
         let entry = self.entries.entry(name.clone()).or_default();
@@ -67,16 +61,6 @@ impl Table {
             self.sleep_in_place(name, id, out);
         }
         self.pursue(now, name, out);
-    }
-
-    /// One who came back with an older ticket may be the first in line: it sleeps in place of the one that was.
-    pub(super) fn sleep_in_place(&mut self, name: &Name, id: TicketId, out: &mut Outputs) {
-        let Some(entry) = self.entries.get(name) else { return };
-        if let (Ask::Sleeping(until), Some((head, _))) = (&entry.ask, entry.head())
-            && head == id
-        {
-            out.push(Output::To(id, Told::Sleep(*until)));
-        }
     }
 
     /// Starts asking for the first in line, where nothing stands against it.
@@ -192,7 +176,7 @@ impl Table {
     }
 
     /// Nothing came of a sending, and nothing will: the same again, or nothing if nobody wants it.
-    fn ask_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+    pub(super) fn ask_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if entry.series.as_ref().is_some_and(|series| series.is_group()) {
             self.group_refused(now, name, None, out);
@@ -201,7 +185,7 @@ impl Table {
         }
     }
 
-    fn granted(&mut self, now: Moment, sent: Moment, name: &Name, grants: &[Granted], out: &mut Outputs) {
+    pub(super) fn granted(&mut self, now: Moment, sent: Moment, name: &Name, grants: &[Granted], out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(series) = entry.series.take() else { return };
         entry.ask = Ask::Idle;
@@ -237,7 +221,7 @@ impl Table {
 
     /// Makes a granted lease ours, for the task that took it.
     #[expect(clippy::too_many_arguments, reason = "the parts of one grant")]
-    fn install(
+    pub(super) fn install(
         &mut self,
         now: Moment,
         sent: Moment,
@@ -285,7 +269,7 @@ impl Table {
     }
 
     /// Gives back what nobody here can use any more.
-    fn discard(&mut self, now: Moment, series: &Series, grants: &[Granted], out: &mut Outputs) {
+    pub(super) fn discard(&mut self, now: Moment, series: &Series, grants: &[Granted], out: &mut Outputs) {
         let client = self.settings.client;
         for (name, grant) in series.names.as_slice().iter().zip(grants) {
             let release = Release {
@@ -299,308 +283,6 @@ impl Table {
                 rejoin: false,
             };
             self.give_back(now, name, series, *grant, release, out);
-        }
-    }
-
-    /// Those who ask just once are refused when the store refused, or when another task here got it.
-    pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get(name) else { return };
-        let Some(held) = entry.held.as_deref() else { return };
-        if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
-            let busy = self.busy_here(now, name, held);
-            self.refuse_tries(name, &busy, out);
-        }
-    }
-
-    fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let once: Vec<TicketId> = entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
-        for id in once {
-            entry.dequeue(id);
-            self.groups.remove(&id);
-            out.push(Output::To(id, Told::Busy(Box::new(busy.clone()))));
-        }
-    }
-
-    fn refused(&mut self, now: Moment, name: &Name, busy: Busy, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
-            return self.group_refused(now, name, Some(busy), out);
-        }
-        entry.turns = 0;
-        let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
-        entry.busy = Some(Box::new(busy.clone()));
-        self.refuse_tries(name, &busy, out);
-        if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
-            self.unwanted(now, name, out);
-        } else if hinted {
-            self.reask(now, name, out);
-        } else {
-            self.await_turn(now, name, busy.free_in, out);
-        }
-    }
-
-    /// The first in line subscribes where it has not, else sleeps.
-    pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, ticket)) = entry.queue.head() else { return };
-        let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified;
-        if notified && !entry.watched {
-            entry.ask = Ask::Watching;
-            let context = Context { sent: now, what: What::Watch { name: name.clone() } };
-            let request = Request::Watch(name.clone());
-            return out.push(Output::To(id, Told::Call(Box::new(Sending { context, request }))));
-        }
-        let until = if entry.give_way > now {
-            entry.give_way
-        } else if !notified {
-            now + waiting::spin_pause(&mut self.rng, entry.attempts, free_in)
-        } else if self.settings.planted.is(Bug::LostHintCostsLease) {
-            free_in.map_or(Moment::NEVER, |free_in| now + free_in)
-        } else {
-            now + waiting::until_recheck(&mut self.rng, free_in)
-        };
-        entry.ask = Ask::Sleeping(until);
-        out.push(Output::To(id, Told::Sleep(until)));
-    }
-
-    /// A subscription was confirmed, or failed: either way, ask again.
-    pub(super) fn watched(&mut self, now: Moment, name: &Name, failed: Option<Error>, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.ask != Ask::Watching {
-            return;
-        }
-        entry.ask = Ask::Idle;
-        match failed {
-            None => {
-                entry.watched = true;
-                self.reask(now, name, out);
-            }
-            Some(error) => self.ask_failed(now, name, error, out),
-        }
-        self.settle(now, name, out);
-    }
-
-    fn reask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.ask = Ask::Idle;
-        if entry.queue.is_empty() {
-            return self.unwanted(now, name, out);
-        }
-        if entry.series.is_none() && entry.give_way > now {
-            return self.await_turn(now, name, None, out);
-        }
-        match entry.asker().map(|(id, ticket)| (id, ticket.want.names.clone())) {
-            Some((id, Names::Many(names))) => self.pursue_group(now, id, name, &names, out),
-            _ => self.ask(now, name, out),
-        }
-    }
-
-    /// A call for the first in line failed: tell it, or try again after a pause.
-    fn ask_failed(&mut self, now: Moment, name: &Name, error: Error, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.attempts += 1;
-        let asker = entry.series.as_ref().map(|series| series.asker);
-        if let Some(id) = asker.or_else(|| entry.head().map(|(id, _)| id))
-            && let Some(ticket) = entry.queue.get(id)
-            && (!error.is_retryable() || ticket.want.once || now >= ticket.patience)
-        {
-            entry.dequeue(id);
-            out.push(Output::To(id, Told::Failed(error)));
-            self.groups.remove(&id);
-        }
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if let Some(series) = &entry.series
-            && series.is_group()
-            && !entry.queue.contains(series.asker)
-        {
-            return self.group_gone(now, name, out);
-        }
-        if entry.queue.is_empty() {
-            return self.unwanted(now, name, out);
-        }
-        self.sleep_after_failure(now, name, out);
-    }
-
-    pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, _)) = entry.queue.head() else { return };
-        let until = now + waiting::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
-        entry.ask = Ask::Sleeping(until);
-        out.push(Output::To(id, Told::Sleep(until)));
-    }
-
-    /// Nobody wants the name any more: let it go, once nothing that may have been granted is left behind.
-    pub(super) fn unwanted(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        match &entry.series {
-            Some(series) if series.taint.is_some() => self.withdraw(now, name, out),
-            _ => {
-                entry.series = None;
-                entry.ask = Ask::Idle;
-                self.settle(now, name, out);
-            }
-        }
-    }
-
-    /// Releases what an unanswered acquire may have been granted, until that is certain.
-    pub(super) fn withdraw(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let client = self.settings.client;
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut Contest = entry;
-        let Some(series) = &entry.series else { return };
-        if series.taint.is_none() {
-            entry.series = None;
-            entry.ask = Ask::Idle;
-            return self.pursue(now, name, out);
-        }
-        let give_up = if series.owner.is_shared() && !self.closed { Moment::NEVER } else { series.over };
-        entry.ask = Ask::Withdrawing { again: Moment::NEVER, give_up };
-        let request = Request::Release(Release {
-            client,
-            name: name.clone(),
-            owner: series.owner.clone(),
-            fence: None,
-            give: Give::Hold(RequestId { client, number: series.number }),
-            last_used: None,
-            linger: Duration::ZERO,
-            rejoin: false,
-        });
-        let context = Context { sent: now, what: What::Withdraw { name: name.clone(), number: series.number } };
-        out.push(Output::Background(Box::new(Sending { context, request })));
-        self.settle(now, name, out);
-    }
-
-    /// The answer to a withdrawal: it settles the matter only after the last moment at which the acquire could be executed.
-    pub(super) fn withdrawn(
-        &mut self,
-        now: Moment,
-        name: &Name,
-        number: u64,
-        reply: Reply<Released>,
-        out: &mut Outputs,
-    ) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(series) = entry.series.as_ref().filter(|series| series.number == number) else { return };
-        let (Some(taint), Ask::Withdrawing { give_up, .. }) = (series.taint, &entry.ask) else { return };
-        let give_up = *give_up;
-        let again = match reply {
-            Ok(answered) if answered.at > taint || self.settings.planted.is(Bug::ReleaseOvertakesAcquire) => {
-                entry.series = None;
-                entry.ask = Ask::Idle;
-                entry.attempts = 0;
-                return self.pursue(now, name, out);
-            }
-            Ok(answered) => now + taint.since(answered.at) + Duration::from_millis(1),
-            Err(_) => {
-                entry.attempts += 1;
-                now + waiting::retry_pause(&mut self.rng, entry.attempts)
-            }
-        };
-        entry.ask = Ask::Withdrawing { again, give_up };
-        self.settle(now, name, out);
-    }
-
-    /// A task no longer wants a name. What it had under way goes on without it.
-    pub(super) fn cancel(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        let home = self.groups.remove(&id).unwrap_or_else(|| name.clone());
-        self.lengthening.remove(&id);
-        let Some(entry) = self.entries.get_mut(&home) else { return };
-        let slept = entry.is_asker(id);
-        let Some(ticket) = entry.dequeue(id) else { return };
-        if ticket.want.names.as_slice().len() > 1 {
-            return self.group_left(now, id, &home, out);
-        }
-        self.next_asker(now, &home, slept, out);
-        self.settle(now, &home, out);
-    }
-
-    /// After the first in line has gone, the next one sleeps in its place.
-    pub(super) fn next_asker(&mut self, now: Moment, name: &Name, slept: bool, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Ask::Sleeping(until) = entry.ask else { return };
-        match entry.queue.head() {
-            None => self.unwanted(now, name, out),
-            Some(_) if self.settings.planted.is(Bug::CancelledAskerStrandsQueue) => {}
-            Some((next, _)) if slept => out.push(Output::To(next, Told::Sleep(until))),
-            Some(_) => {}
-        }
-    }
-
-    /// The first in line slept long enough.
-    pub(super) fn woke(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
-        let Some(entry) = self.entries.get_mut(&home) else { return };
-        let Ask::Sleeping(until) = entry.ask else { return };
-        if entry.head().is_none_or(|(head, _)| head != id) {
-            return;
-        }
-        if now < until {
-            return out.push(Output::To(id, Told::Sleep(until)));
-        }
-        self.reask(now, &home, out);
-        self.settle(now, &home, out);
-    }
-
-    pub(super) fn hint(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.hinted = true;
-        entry.turns = 0;
-        if let Ask::Sleeping(_) = entry.ask {
-            entry.give_way = Moment::default();
-            self.reask(now, name, out);
-            self.settle(now, name, out);
-        }
-    }
-
-    pub(super) fn hint_all(&mut self, now: Moment, out: &mut Outputs) {
-        let mut names: Vec<Name> = self.entries.keys().cloned().collect();
-        names.sort();
-        for name in &names {
-            self.hint(now, name, out);
-        }
-    }
-
-    /// Whoever was to send a call has gone before sending it: the next in line takes over.
-    pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
-        match context.what {
-            what @ (What::Ask { .. } | What::Watch { .. }) => {
-                let (name, number) = match what {
-                    What::Ask { name, number, .. } => (name, Some(number)),
-                    What::Watch { name } => (name, None),
-                    _ => return,
-                };
-                let Some(entry) = self.entries.get_mut(&name) else { return };
-                let current = match number {
-                    None => entry.ask == Ask::Watching,
-                    Some(number) => {
-                        entry.ask == Ask::Calling && entry.series.as_ref().is_some_and(|series| series.number == number)
-                    }
-                };
-                if !current {
-                    return;
-                }
-                let group_gone = entry
-                    .series
-                    .as_ref()
-                    .is_some_and(|series| series.is_group() && !entry.queue.contains(series.asker));
-                if group_gone {
-                    self.group_gone(now, &name, out);
-                } else {
-                    self.reask(now, &name, out);
-                }
-                self.settle(now, &name, out);
-            }
-            What::Lengthen { ticket, .. } => drop(self.lengthening.remove(&ticket)),
-            What::Ghost => {}
-            what @ (What::Release { .. } | What::Withdraw { .. } | What::Leave { .. } | What::Renew(_)) => {
-                let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");
-                let answer = match &what {
-                    What::Renew(_) => super::Answer::Renew(Err(error())),
-                    _ => super::Answer::Release(Err(error())),
-                };
-                self.answer(now, Context { sent: context.sent, what }, answer, out);
-            }
         }
     }
 }

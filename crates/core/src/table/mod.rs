@@ -19,7 +19,9 @@ mod holding;
 mod keeping;
 mod leaving;
 mod queue;
+mod turns;
 mod types;
+mod withdrawing;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,0 +1,205 @@
+//! Waiting for one's turn: being refused, subscribing, sleeping, waking, asking again.
+
+use std::time::Duration;
+
+use super::Table;
+use super::entry::Ask;
+use super::types::{Context, Output, Outputs, Request, Sending, TicketId, Told, What};
+use crate::error::Error;
+use crate::name::{Name, Names};
+use crate::options::WaitMode;
+use crate::planted::Bug;
+use crate::port::Busy;
+use crate::time::Moment;
+use crate::waiting;
+
+impl Table {
+    /// Those who ask just once are refused when the store refused, or when another task here got it.
+    pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get(name) else { return };
+        let Some(held) = entry.held.as_deref() else { return };
+        if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
+            let busy = self.busy_here(now, name, held);
+            self.refuse_tries(name, &busy, out);
+        }
+    }
+
+    pub(super) fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let once: Vec<TicketId> = entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
+        for id in once {
+            entry.dequeue(id);
+            self.groups.remove(&id);
+            out.push(Output::To(id, Told::Busy(Box::new(busy.clone()))));
+        }
+    }
+
+    pub(super) fn refused(&mut self, now: Moment, name: &Name, busy: Busy, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
+            return self.group_refused(now, name, Some(busy), out);
+        }
+        entry.turns = 0;
+        let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
+        entry.busy = Some(Box::new(busy.clone()));
+        self.refuse_tries(name, &busy, out);
+        if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
+            self.unwanted(now, name, out);
+        } else if hinted {
+            self.reask(now, name, out);
+        } else {
+            self.await_turn(now, name, busy.free_in, out);
+        }
+    }
+
+    /// The first in line subscribes where it has not, else sleeps.
+    pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some((id, ticket)) = entry.queue.head() else { return };
+        let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified;
+        if notified && !entry.watched {
+            entry.ask = Ask::Watching;
+            let context = Context { sent: now, what: What::Watch { name: name.clone() } };
+            let request = Request::Watch(name.clone());
+            return out.push(Output::To(id, Told::Call(Box::new(Sending { context, request }))));
+        }
+        let until = if entry.give_way > now {
+            entry.give_way
+        } else if !notified {
+            now + waiting::spin_pause(&mut self.rng, entry.attempts, free_in)
+        } else if self.settings.planted.is(Bug::LostHintCostsLease) {
+            free_in.map_or(Moment::NEVER, |free_in| now + free_in)
+        } else {
+            now + waiting::until_recheck(&mut self.rng, free_in)
+        };
+        entry.ask = Ask::Sleeping(until);
+        out.push(Output::To(id, Told::Sleep(until)));
+    }
+
+    /// A subscription was confirmed, or failed: either way, ask again.
+    pub(super) fn watched(&mut self, now: Moment, name: &Name, failed: Option<Error>, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.ask != Ask::Watching {
+            return;
+        }
+        entry.ask = Ask::Idle;
+        match failed {
+            None => {
+                entry.watched = true;
+                self.reask(now, name, out);
+            }
+            Some(error) => self.ask_failed(now, name, error, out),
+        }
+        self.settle(now, name, out);
+    }
+
+    pub(super) fn reask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.ask = Ask::Idle;
+        if entry.queue.is_empty() {
+            return self.unwanted(now, name, out);
+        }
+        if entry.series.is_none() && entry.give_way > now {
+            return self.await_turn(now, name, None, out);
+        }
+        match entry.asker().map(|(id, ticket)| (id, ticket.want.names.clone())) {
+            Some((id, Names::Many(names))) => self.pursue_group(now, id, name, &names, out),
+            _ => self.ask(now, name, out),
+        }
+    }
+
+    /// A call for the first in line failed: tell it, or try again after a pause.
+    pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: Error, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.attempts += 1;
+        let asker = entry.series.as_ref().map(|series| series.asker);
+        if let Some(id) = asker.or_else(|| entry.head().map(|(id, _)| id))
+            && let Some(ticket) = entry.queue.get(id)
+            && (!error.is_retryable() || ticket.want.once || now >= ticket.patience)
+        {
+            entry.dequeue(id);
+            out.push(Output::To(id, Told::Failed(error)));
+            self.groups.remove(&id);
+        }
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if let Some(series) = &entry.series
+            && series.is_group()
+            && !entry.queue.contains(series.asker)
+        {
+            return self.group_gone(now, name, out);
+        }
+        if entry.queue.is_empty() {
+            return self.unwanted(now, name, out);
+        }
+        self.sleep_after_failure(now, name, out);
+    }
+
+    pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some((id, _)) = entry.queue.head() else { return };
+        let until = now + waiting::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
+        entry.ask = Ask::Sleeping(until);
+        out.push(Output::To(id, Told::Sleep(until)));
+    }
+
+    /// After the first in line has gone, the next one sleeps in its place.
+    pub(super) fn next_asker(&mut self, now: Moment, name: &Name, slept: bool, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Ask::Sleeping(until) = entry.ask else { return };
+        match entry.queue.head() {
+            None => self.unwanted(now, name, out),
+            Some(_) if self.settings.planted.is(Bug::CancelledAskerStrandsQueue) => {}
+            Some((next, _)) if slept => out.push(Output::To(next, Told::Sleep(until))),
+            Some(_) => {}
+        }
+    }
+
+    /// The first in line slept long enough.
+    pub(super) fn woke(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
+        let Some(entry) = self.entries.get_mut(&home) else { return };
+        let Ask::Sleeping(until) = entry.ask else { return };
+        if entry.head().is_none_or(|(head, _)| head != id) {
+            return;
+        }
+        if now < until {
+            return out.push(Output::To(id, Told::Sleep(until)));
+        }
+        self.reask(now, &home, out);
+        self.settle(now, &home, out);
+    }
+
+    pub(super) fn hint(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.hinted = true;
+        entry.turns = 0;
+        if let Ask::Sleeping(_) = entry.ask {
+            entry.give_way = Moment::default();
+            self.reask(now, name, out);
+            self.settle(now, name, out);
+        }
+    }
+
+    pub(super) fn hint_all(&mut self, now: Moment, out: &mut Outputs) {
+        let mut names: Vec<Name> = self.entries.keys().cloned().collect();
+        names.sort();
+        for name in &names {
+            self.hint(now, name, out);
+        }
+    }
+
+    /// One who came back with an older ticket may be the first in line: it sleeps in place of the one that was.
+    pub(super) fn sleep_in_place(&mut self, name: &Name, id: TicketId, out: &mut Outputs) {
+        let Some(entry) = self.entries.get(name) else { return };
+        if let (Ask::Sleeping(until), Some((head, _))) = (&entry.ask, entry.head())
+            && head == id
+        {
+            out.push(Output::To(id, Told::Sleep(*until)));
+        }
+    }
+
+    pub(super) fn refuse_here(&self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
+        out.push(Output::To(id, Told::Busy(Box::new(self.busy_here(now, name, held)))));
+    }
+}
