@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use leasehold_core::port::{Acquired, Busy};
-use leasehold_core::table::{Answer, Context, Grant, Input, TicketId, Told, Want};
+use leasehold_core::table::{Answer, Grant, Input, TicketId, Told, Want};
 use leasehold_core::{Error, ErrorKind, Moment, Names};
 use smallvec::SmallVec;
 use tokio::time::Sleep;
 
+use crate::caught::Panic;
 use crate::event::Event;
-use crate::flight::Flight;
+use crate::flight::{Flight, Landed};
 use crate::mailbox::Mailbox;
 use crate::shell::{Mine, Shell};
 
@@ -96,7 +97,7 @@ impl<'a> Asking<'a> {
                 Some(Told::Call(sending)) => {
                     self.flight = Some(self.shell.start(*sending));
                     match poll_fn(|task| self.poll_flight(task, alarm.as_mut())).await {
-                        Some((context, answer)) => self.answer(context, answer),
+                        Some(landed) => self.answer(landed),
                         None => return self.out_of_time(),
                     }
                 }
@@ -120,11 +121,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn poll_flight(
-        &mut self,
-        task: &mut TaskContext<'_>,
-        alarm: Option<&mut Alarm>,
-    ) -> Poll<Option<(Context, Answer)>> {
+    fn poll_flight(&mut self, task: &mut TaskContext<'_>, alarm: Option<&mut Alarm>) -> Poll<Option<Landed>> {
         if let Some(flight) = &mut self.flight
             && let Poll::Ready(landed) = flight.poll(task)
         {
@@ -154,7 +151,8 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn answer(&mut self, context: Context, answer: Answer) -> Option<Told> {
+    fn answer(&mut self, landed: Landed) -> Option<Told> {
+        let Landed { context, answer, panic } = landed;
         match &answer {
             Answer::Acquire(Ok(answered)) => {
                 if let Acquired::Busy(busy) = &answered.result {
@@ -164,7 +162,23 @@ impl<'a> Asking<'a> {
             Answer::Acquire(Err(error)) | Answer::Watch(Err(error)) => self.last = Last::Failed(error.clone()),
             _ => {}
         }
-        self.step(Input::Answer(context, answer))
+        let told = self.step(Input::Answer(context, answer));
+        match panic {
+            Some(panic) => self.panicked(told, panic),
+            None => told,
+        }
+    }
+
+    /// The table has its answer: the panic of a layer goes on to the caller, who wants nothing any more.
+    #[cold]
+    fn panicked(&mut self, told: Option<Told>, panic: Panic) -> ! {
+        if matches!(told, None | Some(Told::Call(_) | Told::Sleep(_))) {
+            let granted = self.leave().map(Told::Granted);
+            self.shell.give_up(granted, Some(&self.names));
+        }
+        self.done = true;
+        self.shell.give_up(told, Some(&self.names));
+        std::panic::resume_unwind(panic)
     }
 
     fn woke(&mut self) -> Option<Told> {

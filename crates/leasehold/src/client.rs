@@ -9,6 +9,7 @@ use leasehold_core::table::{Input, Settings, Table};
 use leasehold_core::{Capability, Error, Name, Names, Options, Store, StoreClock};
 
 use crate::event::Listener;
+use crate::handle::Handle;
 use crate::holder::Status;
 use crate::keeper::Keeper;
 use crate::layer::Layer;
@@ -26,6 +27,10 @@ const PAGE: usize = 1_000;
 
 /// A connection to a store, and everything that this process holds there. Cheap to clone.
 ///
+/// When the client, its locks and its guards are all dropped, its thread goes on until what was still open with the store has
+/// ended, such as a release that was not answered: at the latest when the lease is over. A program that ends before that leaves it
+/// to the lease; [`Client::close`] waits.
+///
 /// # Example
 ///
 /// ```
@@ -39,7 +44,7 @@ const PAGE: usize = 1_000;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) shell: Arc<Shell>,
+    pub(crate) shell: Handle,
     options: Arc<Options>,
     about: Arc<About>,
 }
@@ -130,8 +135,8 @@ impl ClientBuilder {
         });
         let (handle, waker) = (keeper.handle.clone(), keeper.waker.clone());
         let shell = Arc::new(Shell::new(client, callers, keepers, handle, self.listener, waker, table));
-        keeper.keep(&shell);
-        Ok(Client { shell, options: Arc::new(options), about: Arc::new(self.about) })
+        keeper.keep(shell.clone());
+        Ok(Client { shell: Handle::new(shell), options: Arc::new(options), about: Arc::new(self.about) })
     }
 }
 

@@ -88,6 +88,7 @@ impl Event<'_> {
 }
 
 /// Hears every event of a client. Called on the caller's task or the keeper's thread: be quick, and do not call the client.
+/// A listener that panics is logged with `tracing`, and changes nothing for the client or its callers.
 pub trait Listener: Send + Sync + 'static {
     /// An event happened.
     fn on(&self, event: &Event<'_>);

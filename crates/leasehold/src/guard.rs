@@ -13,13 +13,15 @@ use smallvec::SmallVec;
 
 use crate::asking::Asking;
 use crate::event::Event;
+use crate::flight::{Flight, Landed, unknown};
+use crate::handle::Handle;
 use crate::lost::{LostCell, LostSignal};
 use crate::shell::{Mail, Mine, Shell};
 
 /// Stands for a lock that is held, or for several that were taken together.
 ///
 /// Dropping it gives the lock back in the background; [`Guard::release`] does so and gives the result. A kept lock is renewed as
-/// long as its guard lives.
+/// long as its guard lives: one that is leaked with [`std::mem::forget`] is renewed until the process ends or the client is closed.
 ///
 /// # Guarantees
 ///
@@ -28,7 +30,7 @@ use crate::shell::{Mail, Mine, Shell};
 /// [`Guard::fence`] to the resource and let it refuse older ones.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    shell: Arc<Shell>,
+    shell: Handle,
     owner: Owner,
     pieces: SmallVec<[Piece; 1]>,
 }
@@ -40,7 +42,7 @@ struct Piece {
 }
 
 impl Guard {
-    pub(crate) fn new(shell: Arc<Shell>, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
+    pub(crate) fn new(shell: Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
         let piece = |(name, grant): (&Name, &Grant)| Piece { name: name.clone(), hold: grant.hold, fence: grant.fence };
         let pieces = names.as_slice().iter().zip(grants).map(piece).collect();
         Self { shell, owner, pieces }
@@ -115,7 +117,7 @@ impl Guard {
     pub fn lost_signal(&self) -> LostSignal {
         let gone = |loss| {
             let gone = LostCell::default();
-            gone.lose(loss);
+            gone.lose(loss); // nobody watches it yet
             Arc::new(gone)
         };
         if self.shell.is_forked() {
@@ -250,7 +252,7 @@ impl fmt::Debug for Guard {
 struct Releasing {
     shell: Arc<Shell>,
     piece: Piece,
-    flight: Option<crate::flight::Flight>,
+    flight: Option<Flight>,
     given: Option<Result<leasehold_core::port::Released, Error>>,
 }
 
@@ -277,15 +279,18 @@ impl Releasing {
                 Some(flight) => flight.poll(task),
                 None => Poll::Pending,
             });
-            let (context, answer) = landed.await;
+            let Landed { context, answer, panic } = landed.await;
             self.flight = None;
             let mail = self.shell.step(Input::Answer(context, answer), Mine::Hold(self.piece.hold));
             self.take_in(mail);
+            if let Some(panic) = panic {
+                // The table has its answer, and sends the release again; the panic of a layer goes on to the caller.
+                std::panic::resume_unwind(panic);
+            }
         }
-        let result = match self.given.take() {
-            Some(Ok(_)) | None => Ok(()),
-            Some(Err(error)) => Err(error.on_store(self.shell.store.label()).on_lock(&self.piece.name)),
-        };
+        let given = self.given.take().unwrap_or_else(|| Err(unknown("release", "the release was not answered")));
+        let labelled = |error: Error| error.on_store(self.shell.store.label()).on_lock(&self.piece.name);
+        let result = given.map(drop).map_err(labelled);
         self.shell.tell(|| Event::Released {
             name: &self.piece.name,
             hold: self.piece.hold.number(),

@@ -3,8 +3,8 @@
 //! A blocked or busy runtime of the user's cannot starve it. It looks at the clock at least every 100 ms while anything is held,
 //! because timers do not count the time a machine was suspended.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::table::Input;
@@ -12,16 +12,21 @@ use leasehold_core::{Error, ErrorKind, Moment};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use crate::caught::{self, caught};
 use crate::shell::{Mine, Shell};
 
 /// The longest sleep while anything is held, or was a moment ago.
 const LOOK: Duration = Duration::from_millis(100);
-/// Two looks are at least this far apart, so that renewals gather into batches; far below the margin that a deadline leaves.
+/// Two looks are this far apart, so that renewals gather into batches, unless something is due before: a short lease leaves no more
+/// than this between its deadline and its end.
 const BREATH: Duration = Duration::from_millis(2);
 /// After this many looks at nothing the keeper sleeps until it is woken.
 const IDLE_LOOKS: u32 = 20;
 /// The wall clock may be set or slewed by this much between two looks without being taken for a jump.
 const JUMP: Duration = Duration::from_millis(500);
+
+/// How long the keeper waits, after the last handle is gone and the table is empty, for calls that only tidy up.
+const LAST_ERRANDS: Duration = Duration::from_secs(10);
 
 /// Wakes the keeper when something is due earlier than it would look.
 #[derive(Debug, Default)]
@@ -29,6 +34,8 @@ pub(crate) struct Waker {
     /// When it looks next, on the clock of [`Moment`].
     looks_at: AtomicU64,
     wake: Notify,
+    /// The last handle is gone.
+    abandoned: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -44,9 +51,21 @@ impl Waker {
         }
     }
 
-    pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+    pub(crate) fn rouse(&self) {
         self.wake.notify_one();
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
     }
 
     fn looks_at(&self, when: Moment) {
@@ -58,7 +77,7 @@ impl Waker {
 pub(crate) struct Keeper {
     pub(crate) handle: Handle,
     pub(crate) waker: Arc<Waker>,
-    start: oneshot::Sender<Weak<Shell>>,
+    start: oneshot::Sender<Arc<Shell>>,
 }
 
 impl Keeper {
@@ -78,56 +97,82 @@ impl Keeper {
         std::thread::Builder::new()
             .name("leasehold-keeper".into())
             .spawn(move || {
-                runtime.block_on(async move {
-                    if let Ok(shell) = started.await {
-                        keep(&shell, &waker_there).await;
-                    }
+                let shell = runtime.block_on(async {
+                    let shell = started.await.ok()?;
+                    keep(&shell, &waker_there).await;
+                    Some(shell)
                 });
+                waker_there.ended.store(true, Ordering::Release);
                 runtime.shutdown_background();
+                // Last: with it go the stores, which may have runtimes of their own.
+                drop(shell);
             })
             .map_err(|error| failed("the keeper's thread could not be started", error))?;
         Ok(Self { handle, waker, start })
     }
 
     /// Gives it its client.
-    pub(crate) fn keep(self, shell: &Arc<Shell>) {
+    pub(crate) fn keep(self, shell: Arc<Shell>) {
         // The thread waits for just this; it is gone only if the process is going.
-        let _ = self.start.send(Arc::downgrade(shell));
+        let _ = self.start.send(shell);
     }
 }
 
-/// Looks, does what is due, and sleeps, until the client is gone.
-async fn keep(shell: &Weak<Shell>, waker: &Waker) {
+/// Looks, does what is due, and sleeps, until the last handle is gone and nothing is open with the store.
+async fn keep(shell: &Arc<Shell>, waker: &Waker) {
     let mut idle = 0;
     let mut wall = WallWatch::new();
+    let mut last = LastErrands::default();
     loop {
-        let next = match shell.upgrade() {
-            Some(shell) => look(&shell, &mut wall),
-            None => return,
+        let abandoned = waker.is_abandoned();
+        let next = match caught(|| look(shell, &mut wall)) {
+            Ok(next) => next,
+            Err(panic) => {
+                caught::log("the keeper", &panic);
+                Some(leasehold_clock::now() + LOOK)
+            }
         };
-        if waker.ended.load(Ordering::Acquire) {
+        if abandoned && last.are_done(shell) {
             return;
         }
-        idle = if next.is_some() { 0 } else { idle + 1 };
+        idle = if next.is_some() || abandoned { 0 } else { idle + 1 };
         let now = leasehold_clock::now();
-        let until = match next {
-            None if idle > IDLE_LOOKS => Moment::NEVER,
-            next => next.unwrap_or(Moment::NEVER).clamp(now + BREATH, now + LOOK),
-        };
+        if idle > IDLE_LOOKS && shell.may_rest() {
+            waker.looks_at(Moment::NEVER);
+            waker.wake.notified().await;
+            // The table was empty until then: whatever the wall clock did before concerns no lease.
+            wall = shell.rested().unwrap_or_else(WallWatch::new);
+            continue;
+        }
+        let until = next.unwrap_or(Moment::NEVER).min(now + LOOK);
         waker.looks_at(until);
         // A timer set between the look and the line above saw an older time and woke nobody; one set from here on does.
-        let due = shell.upgrade().and_then(|shell| shell.next_timer()).unwrap_or(Moment::NEVER);
-        let until = until.min(due.max(now + BREATH));
-        if until == Moment::NEVER {
-            waker.wake.notified().await;
-            // Nothing was held meanwhile: whatever the wall clock did concerns no lease.
-            wall = WallWatch::new();
-        } else {
-            let woken = tokio::time::timeout(until.since(now), waker.wake.notified()).await;
-            if woken.is_ok() {
-                tokio::time::sleep(BREATH).await;
-            }
+        let until = until.min(shell.next_timer().unwrap_or(Moment::NEVER));
+        // The runtime's timers go by whole milliseconds, rounded up: so this lets other tasks run, and gathers what is due together.
+        let woken = tokio::time::timeout(until.since(now), waker.wake.notified()).await;
+        if woken.is_ok() {
+            let due = shell.next_timer().unwrap_or(Moment::NEVER);
+            tokio::time::sleep(due.since(leasehold_clock::now()).min(BREATH)).await;
         }
+    }
+}
+
+/// What is still to be waited for when nobody is left.
+#[derive(Default)]
+struct LastErrands {
+    since: Option<Moment>,
+}
+
+impl LastErrands {
+    /// Nothing is open in the table, and what only tidies up has ended or had its time.
+    fn are_done(&mut self, shell: &Shell) -> bool {
+        if !shell.state().table.is_empty() {
+            self.since = None;
+            return false;
+        }
+        let now = leasehold_clock::now();
+        let since = *self.since.get_or_insert(now);
+        !shell.has_errands() || now.since(since) >= LAST_ERRANDS
     }
 }
 
@@ -146,13 +191,13 @@ fn look(shell: &Arc<Shell>, wall: &mut WallWatch) -> Option<Moment> {
 }
 
 /// Notices when the wall clock ran ahead of the clock that leases are counted by: that one may have stood still.
-struct WallWatch {
+pub(crate) struct WallWatch {
     moment: Moment,
     wall: leasehold_core::StoreTime,
 }
 
 impl WallWatch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { moment: leasehold_clock::now(), wall: leasehold_clock::wall() }
     }
 

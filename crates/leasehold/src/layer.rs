@@ -8,6 +8,9 @@ use leasehold_core::Store;
 ///
 /// Given to [`ClientBuilder::layer`](crate::ClientBuilder::layer), it is applied to the callers' connection and to the keeper's.
 /// The wrapper implements [`Store`] and forwards every method; `examples/layer.rs` shows one.
+///
+/// A call that panics has an unknown outcome, and is dealt with like one whose answer was lost. Its panic goes on to the caller who
+/// waits for it; where none does (a dropped guard, a renewal) it is logged with `tracing`.
 pub trait Layer: Send + Sync {
     /// Wraps it.
     fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store>;

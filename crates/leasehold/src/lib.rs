@@ -30,12 +30,15 @@
 //! long a lock is passed from task to task before other processes get their turn (`0ms`: never).
 
 mod asking;
+mod background;
 pub mod blocking;
+mod caught;
 mod client;
 mod event;
 mod flight;
 mod gate;
 mod guard;
+mod handle;
 mod holder;
 mod keeper;
 mod layer;

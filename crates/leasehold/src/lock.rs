@@ -11,9 +11,9 @@ use tracing::Instrument;
 use crate::asking::{Asking, Outcome};
 use crate::event::Event;
 use crate::guard::Guard;
+use crate::handle::Handle;
 use crate::holder::Holder;
 use crate::random;
-use crate::shell::Shell;
 
 /// The longest time to wait.
 const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
@@ -73,7 +73,7 @@ pub struct Lock {
 
 /// The shared part, without a word in `Debug`.
 #[derive(Clone)]
-struct Shared(Arc<Shell>);
+struct Shared(Handle);
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,12 +88,7 @@ enum Patience {
 }
 
 impl Lock {
-    pub(crate) fn new(
-        shell: Arc<Shell>,
-        names: Result<Names, Error>,
-        options: Arc<Options>,
-        about: Arc<About>,
-    ) -> Self {
+    pub(crate) fn new(shell: Handle, names: Result<Names, Error>, options: Arc<Options>, about: Arc<About>) -> Self {
         let (names, bad_name) = match names {
             Ok(names) => (names, None),
             Err(error) => (Names::One(placeholder()), Some(error)),
@@ -259,6 +254,8 @@ impl Lock {
         let (asking, told) = Asking::want(shell, want);
         match asking.run(told, limit).await? {
             Outcome::Granted(grants) => {
+                // The guard first: from here on, whatever happens, the lock is given back.
+                let guard = Guard::new(shell.clone(), &self.names, owner, &grants);
                 for (grant, name) in grants.iter().zip(self.names.as_slice()) {
                     shell.tell(|| Event::Granted {
                         name,
@@ -268,7 +265,7 @@ impl Lock {
                         hold: grant.hold.number(),
                     });
                 }
-                Ok(Attempt::Granted(Guard::new(shell.clone(), &self.names, owner, &grants)))
+                Ok(Attempt::Granted(guard))
             }
             Outcome::Busy(Some(busy)) => Ok(Attempt::Busy(Holder::of(*busy))),
             Outcome::Busy(None) | Outcome::Extended => Ok(Attempt::Busy(Holder::unknown(self.names.first().clone()))),

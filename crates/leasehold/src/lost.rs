@@ -22,16 +22,18 @@ pub(crate) struct LostCell {
 }
 
 impl LostCell {
+    /// [`LostCell::wake`] is to follow, when the caller holds no mutex any more.
     pub(crate) fn lose(&self, loss: Loss) {
-        self.end(End::Lost(loss));
+        let _ = self.end.set(End::Lost(loss));
     }
 
+    /// [`LostCell::wake`] is to follow, when the caller holds no mutex any more.
     pub(crate) fn release(&self) {
-        self.end(End::Released);
+        let _ = self.end.set(End::Released);
     }
 
-    fn end(&self, end: End) {
-        let _ = self.end.set(end);
+    /// Wakes whoever watches. An executor may poll the task before this returns.
+    pub(crate) fn wake(&self) {
         self.ended.notify_waiters();
     }
 }

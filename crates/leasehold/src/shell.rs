@@ -1,7 +1,7 @@
 //! The thin shell around the table: it sends what it is told to send, brings the answers back, and wakes tasks.
 //!
 //! It decides nothing. The table's mutex is never held while the store is called (ending a subscription apart, which only hands
-//! a message over), nor while user code runs.
+//! a message over), nor while other user code runs: listeners, and the wakers of tasks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -9,15 +9,16 @@ use std::sync::{Arc, PoisonError};
 use foldhash::fast::FixedState as Hasher;
 use leasehold_clock::fork::Process;
 use leasehold_core::port::{Call, Hint, HintSink};
-use leasehold_core::table::{Answer, Context, HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
-use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Names, Store};
+use leasehold_core::table::{HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
+use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Store};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::caught::contained;
 use crate::event::{Event, Listener};
 use crate::flight::Flight;
-use crate::keeper::Waker;
+use crate::keeper::{Waker, WallWatch};
 use crate::lost::LostCell;
 use crate::mailbox::Mailbox;
 use crate::sync::{Mutex, MutexGuard};
@@ -35,6 +36,8 @@ pub(crate) struct Shell {
     /// Notified when a closed client has given everything back.
     pub(crate) quiet: Notify,
     keeper: Arc<Waker>,
+    /// Counts what the background has under way.
+    errands: Errand,
     state: Mutex<State>,
     process: Process,
 }
@@ -46,7 +49,14 @@ pub(crate) struct State {
     /// Of guards that somebody watches.
     pub(crate) lost: HashMap<HoldId, Arc<LostCell>, Hasher>,
     pub(crate) closed: bool,
+    /// The keeper sleeps until it is woken: the table was empty as it lay down, and nothing has happened since.
+    keeper_rests: bool,
+    /// The clocks as the keeper was woken from that, before anything was sent.
+    roused: Option<WallWatch>,
 }
+
+/// Something that the background has under way: the keeper does not end before it.
+pub(crate) type Errand = Arc<()>;
 
 impl Shell {
     pub(crate) fn new(
@@ -58,10 +68,11 @@ impl Shell {
         keeper: Arc<Waker>,
         table: Table,
     ) -> Self {
-        let state = State { table, mailboxes: HashMap::default(), lost: HashMap::default(), closed: false };
+        let (mailboxes, lost) = (HashMap::default(), HashMap::default());
+        let state = State { table, mailboxes, lost, closed: false, keeper_rests: false, roused: None };
         let process = Process::current();
-        let (quiet, state) = (Notify::new(), Mutex::new(state));
-        Self { client, store, keepers_store, background, listener, quiet, keeper, state, process }
+        let (quiet, errands, state) = (Notify::new(), Errand::default(), Mutex::new(state));
+        Self { client, store, keepers_store, background, listener, quiet, keeper, errands, state, process }
     }
 
     /// After `fork` the child has neither the keeper nor a right to the connections.
@@ -96,18 +107,27 @@ impl Shell {
 
     #[inline]
     fn after(&self, state: &mut State, mine: Mine, step: impl FnOnce(&mut Table, Moment, &mut Outputs)) -> Stepped {
+        if state.keeper_rests {
+            self.rouse(state);
+        }
         let now = leasehold_clock::now();
         let mut outputs = Outputs::new();
         step(&mut state.table, now, &mut outputs);
-        let mut stepped = Stepped { mail: Mail::default(), rest: Outputs::new(), wake: SmallVec::new() };
+        let mut stepped = Stepped::default();
         for output in outputs {
             self.sort_out(state, output, mine, &mut stepped);
         }
         self.keeper.due_at(state.table.next_timer());
-        if state.closed && state.table.is_empty() {
-            self.quiet.notify_waiters();
-        }
+        stepped.quiet = state.closed && state.table.is_empty();
         stepped
+    }
+
+    /// Wakes the keeper from its rest. The clocks are read here and not by the keeper: they may jump before it gets to run.
+    #[cold]
+    fn rouse(&self, state: &mut State) {
+        state.keeper_rests = false;
+        state.roused = Some(WallWatch::new());
+        self.keeper.rouse();
     }
 
     /// Delivers what needs the mutex; keeps what must be done without it.
@@ -129,14 +149,22 @@ impl Shell {
             }
             Output::Lost(hold, name, loss) => {
                 if let Some(cell) = state.lost.remove(&hold) {
+                    // Known at once, told when the mutex is let go.
                     cell.lose(loss);
+                    stepped.lost.push(cell);
                 }
                 stepped.rest.push(Output::Lost(hold, name, loss));
             }
             Output::Unwatch(name) => {
-                let call = self.store.unwatch(self.client, name);
-                if let Call::Pending(future) = call {
-                    self.background.spawn(future);
+                // Under the mutex, though a layer's code may run here: whoever steps next may be told to watch this name or to
+                // be put on its list of waiters, and an unwatch that came after that would undo it.
+                let call = contained("a layer", || self.store.unwatch(self.client, name));
+                if let Some(Call::Pending(future)) = call {
+                    let errand = self.errand();
+                    self.background.spawn(async move {
+                        future.await;
+                        drop(errand);
+                    });
                 }
             }
             output => stepped.rest.push(output),
@@ -148,18 +176,18 @@ impl Shell {
         self.start_on(&self.store, sending)
     }
 
-    fn start_on(self: &Arc<Self>, store: &Arc<dyn Store>, sending: Sending) -> Flight {
+    pub(crate) fn start_on(self: &Arc<Self>, store: &Arc<dyn Store>, sending: Sending) -> Flight {
         let Sending { context, request } = sending;
         match request {
             Request::Acquire(request) => {
                 self.tell(|| Event::Asked { names: request.names.as_slice() });
-                Flight::acquire(context, store.acquire(request))
+                Flight::acquire(context, || store.acquire(request))
             }
-            Request::Release(request) => Flight::release(context, store.release(request)),
-            Request::Renew(leases) => Flight::renew(context, store.renew(leases)),
+            Request::Release(request) => Flight::release(context, || store.release(request)),
+            Request::Renew(leases) => Flight::renew(context, || store.renew(leases)),
             Request::Watch(name) => {
                 let sink = self.hint_sink();
-                Flight::watch(context, store.watch(self.client, name, sink))
+                Flight::watch(context, || store.watch(self.client, name, sink))
             }
         }
     }
@@ -178,51 +206,6 @@ impl Shell {
         })
     }
 
-    /// Does a call that nobody waits for, on the keeper's connections and runtime.
-    fn in_background(self: &Arc<Self>, sending: Sending) {
-        let flight = self.start_on(&self.keepers_store, sending);
-        self.adopt(flight, Mine::Nothing, None);
-    }
-
-    /// Goes on with a call whose caller has gone. A lock that it turns out to have brought is released.
-    pub(crate) fn adopt(self: &Arc<Self>, flight: Flight, mine: Mine, names: Option<Names>) {
-        match flight.finished() {
-            Ok((context, answer)) => self.answer_adopted(context, answer, mine, names.as_ref()),
-            Err(mut flight) => {
-                let shell = self.clone();
-                self.background.spawn(async move {
-                    let (context, answer) = flight.land().await;
-                    shell.answer_adopted(context, answer, mine, names.as_ref());
-                });
-            }
-        }
-    }
-
-    fn answer_adopted(self: &Arc<Self>, context: Context, answer: Answer, mine: Mine, names: Option<&Names>) {
-        if let Answer::Renew(reply) = &answer {
-            let took = leasehold_clock::now().since(context.sent());
-            let leases = reply.as_ref().map_or(0, |answered| answered.result.len());
-            self.tell(|| Event::Renewed { leases, took, answered: reply.is_ok() });
-        }
-        let mail = self.step(Input::Answer(context, answer), mine);
-        self.give_up(mail.told, names);
-    }
-
-    /// Undoes what a task was told that is no longer there to hear it.
-    pub(crate) fn give_up(self: &Arc<Self>, told: Option<Told>, names: Option<&Names>) {
-        match (told, names) {
-            (Some(Told::Call(sending)), _) => {
-                self.step(Input::Unsent(sending.context), Mine::Nothing);
-            }
-            (Some(Told::Granted(grants)), Some(names)) => {
-                for (grant, name) in grants.iter().zip(names.as_slice()) {
-                    self.drop_hold(grant.hold, name);
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Gives a hold back to the table. Whoever watches its lost signal is told that nothing was lost.
     pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Mail {
         let mut state = self.state();
@@ -231,6 +214,7 @@ impl Shell {
         let mail = stepped.send(self, state);
         if let Some(cell) = cell {
             cell.release();
+            contained("a waker", || cell.wake());
         }
         mail
     }
@@ -253,14 +237,15 @@ impl Shell {
         self.listener.is_some() || tracing::enabled!(target: "leasehold::event", tracing::Level::WARN)
     }
 
-    /// Tells whoever listens; what to tell is not even put together where nobody does.
+    /// Tells whoever listens; what to tell is not even put together where nobody does. A listener that panics is logged, and
+    /// nothing else comes of it: not every event has a caller, and what it tells of has happened anyway.
     #[inline]
     pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if self.is_heard() {
             let event = event();
-            event.trace(self.store.label());
+            contained("a subscriber", || event.trace(self.store.label()));
             if let Some(listener) = &self.listener {
-                listener.on(&event);
+                contained("a listener", || listener.on(&event));
             }
         }
     }
@@ -269,13 +254,38 @@ impl Shell {
     pub(crate) fn next_timer(&self) -> Option<Moment> {
         self.state().table.next_timer()
     }
-}
 
-impl Drop for Shell {
-    fn drop(&mut self) {
-        if !self.is_forked() {
-            self.keeper.end();
-        }
+    /// The last handle is gone: the keeper ends when nothing is open any more.
+    pub(crate) fn abandon(&self) {
+        self.keeper.abandon();
+    }
+
+    /// Whether the keeper, and its runtime, are there.
+    pub(crate) fn is_served(&self) -> bool {
+        !self.keeper.has_ended()
+    }
+
+    pub(crate) fn errand(&self) -> Errand {
+        self.errands.clone()
+    }
+
+    /// Whether the background has something under way.
+    pub(crate) fn has_errands(&self) -> bool {
+        Arc::strong_count(&self.errands) > 1
+    }
+
+    /// The keeper wants to sleep until it is woken: only while the table is empty, for a call under way may yet bring a lease.
+    pub(crate) fn may_rest(&self) -> bool {
+        let mut state = self.state();
+        state.keeper_rests = state.table.is_empty();
+        state.keeper_rests
+    }
+
+    /// The keeper is awake again. Answers the clocks as it was woken, if by a step.
+    pub(crate) fn rested(&self) -> Option<WallWatch> {
+        let mut state = self.state();
+        state.keeper_rests = false;
+        state.roused.take()
     }
 }
 
@@ -296,18 +306,32 @@ pub(crate) struct Mail {
 
 /// A step whose consequences for others are not sent yet.
 #[must_use]
+#[derive(Default)]
 pub(crate) struct Stepped {
     pub(crate) mail: Mail,
     rest: Outputs,
     /// Tasks that have mail.
     wake: SmallVec<[std::task::Waker; 1]>,
+    /// Holds that are lost, and watched.
+    lost: Vec<Arc<LostCell>>,
+    /// A closed client has given everything back.
+    quiet: bool,
 }
 
 impl Stepped {
     /// Lets the mutex go and does what is to be done without it.
     pub(crate) fn send(self, shell: &Arc<Shell>, state: MutexGuard<'_, State>) -> Mail {
         drop(state);
-        self.wake.into_iter().for_each(std::task::Waker::wake);
+        // First those who lost a lock, then those who have it now.
+        for cell in self.lost {
+            contained("a waker", || cell.wake());
+        }
+        for waker in self.wake {
+            contained("a waker", || waker.wake());
+        }
+        if self.quiet {
+            contained("a waker", || shell.quiet.notify_waiters());
+        }
         for output in self.rest {
             match output {
                 Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(*sending),
@@ -318,5 +342,23 @@ impl Stepped {
             }
         }
         self.mail
+    }
+}
+
+#[cfg(all(test, not(shuttle), feature = "memory"))]
+mod tests {
+    /// A lease may come of a call under way: the keeper watches the wall clock for as long as anything is in the table, and from
+    /// before the first sending after a rest.
+    #[tokio::test]
+    async fn the_keeper_rests_only_while_the_table_is_empty() {
+        let client = crate::Client::connect("memory:rests").await.unwrap();
+        let shell = &client.shell;
+        let guard = client.lock("a").acquire().await.unwrap();
+        assert!(!shell.may_rest());
+        guard.release().await.unwrap();
+        assert!(shell.may_rest());
+        let guard = client.lock("a").acquire().await.unwrap();
+        assert!(shell.rested().is_some(), "the clocks were not read as the first acquire was made");
+        drop(guard);
     }
 }

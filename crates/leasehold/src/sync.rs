@@ -14,12 +14,13 @@ mod tests {
     use leasehold_core::{ClientId, Name, Names, Options, Store, StoreClock};
     use shuttle::sync::atomic::{AtomicU32, Ordering};
 
+    use crate::handle::Handle;
     use crate::keeper::Waker;
     use crate::lock::Lock;
     use crate::shell::Shell;
 
     /// A client whose keeper never comes: leases are long, and nothing here waits for a timer.
-    fn shell(background: &tokio::runtime::Runtime) -> Arc<Shell> {
+    fn shell(background: &tokio::runtime::Runtime) -> Handle {
         let store: Arc<dyn Store> =
             Arc::new(leasehold_memory::Memory::new(&leasehold_memory::Config { name: "shuttle".into() }));
         let sent = leasehold_clock::now();
@@ -35,10 +36,11 @@ mod tests {
             planted: Default::default(),
         });
         let handle = background.handle().clone();
-        Arc::new(Shell::new(client, store.clone(), store, handle, None, Arc::new(Waker::default()), table))
+        let waker = Arc::new(Waker::default());
+        Handle::new(Arc::new(Shell::new(client, store.clone(), store, handle, None, waker, table)))
     }
 
-    fn lock(shell: &Arc<Shell>) -> Lock {
+    fn lock(shell: &Handle) -> Lock {
         let names = Names::One(Name::new("counter").unwrap());
         Lock::new(shell.clone(), Ok(names), Arc::new(Options::default()), Arc::default())
     }

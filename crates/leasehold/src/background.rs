@@ -1,0 +1,93 @@
+//! What goes on when nobody waits for it: calls of the keeper's, and calls whose callers have gone.
+
+use std::sync::Arc;
+
+use leasehold_core::Names;
+use leasehold_core::table::{Answer, Input, Sending, Told};
+
+use crate::caught;
+use crate::event::Event;
+use crate::flight::{Flight, Landed};
+use crate::shell::{Errand, Mine, Shell};
+
+impl Shell {
+    /// Does a call that nobody waits for, on the keeper's connections and runtime.
+    pub(crate) fn in_background(self: &Arc<Self>, sending: Sending) {
+        // Without the keeper nothing is served any more; the table is only waiting to be dropped.
+        if !self.is_served() {
+            return;
+        }
+        let flight = self.start_on(&self.keepers_store, sending);
+        self.adopt(flight, Mine::Nothing, None);
+    }
+
+    /// Goes on with a call whose caller has gone. A lock that it turns out to have brought is released.
+    pub(crate) fn adopt(self: &Arc<Self>, flight: Flight, mine: Mine, names: Option<Names>) {
+        match flight.finished() {
+            Ok(landed) => self.answer_adopted(landed, mine, names.as_ref()),
+            Err(flight) => {
+                let errand = self.errand();
+                let adopted = Adopted { shell: self.clone(), flight: Some(flight), mine, names, _errand: errand };
+                self.background.spawn(adopted.finish());
+            }
+        }
+    }
+
+    fn answer_adopted(self: &Arc<Self>, landed: Landed, mine: Mine, names: Option<&Names>) {
+        let Landed { context, answer, panic } = landed;
+        if let Some(panic) = panic {
+            caught::log("a layer", &panic);
+        }
+        if let Answer::Renew(reply) = &answer {
+            let took = leasehold_clock::now().since(context.sent());
+            let leases = reply.as_ref().map_or(0, |answered| answered.result.len());
+            self.tell(|| Event::Renewed { leases, took, answered: reply.is_ok() });
+        }
+        let mail = self.step(Input::Answer(context, answer), mine);
+        self.give_up(mail.told, names);
+    }
+
+    /// Undoes what a task was told that is no longer there to hear it.
+    pub(crate) fn give_up(self: &Arc<Self>, told: Option<Told>, names: Option<&Names>) {
+        match (told, names) {
+            (Some(Told::Call(sending)), _) => {
+                self.step(Input::Unsent(sending.context), Mine::Nothing);
+            }
+            (Some(Told::Granted(grants)), Some(names)) => {
+                for (grant, name) in grants.iter().zip(names.as_slice()) {
+                    self.drop_hold(grant.hold, name);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A call that the background finishes. Dropped under way (the keeper's runtime ends), it still answers the table.
+struct Adopted {
+    shell: Arc<Shell>,
+    flight: Option<Flight>,
+    mine: Mine,
+    names: Option<Names>,
+    _errand: Errand,
+}
+
+impl Adopted {
+    async fn finish(mut self) {
+        if let Some(flight) = &mut self.flight {
+            let landed = flight.land().await;
+            self.flight = None;
+            self.shell.answer_adopted(landed, self.mine, self.names.as_ref());
+        }
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        if let Some(landed) = self.flight.take().and_then(Flight::lost)
+            && !self.shell.is_forked()
+        {
+            self.shell.answer_adopted(landed, self.mine, self.names.as_ref());
+        }
+    }
+}

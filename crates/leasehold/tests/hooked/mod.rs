@@ -1,0 +1,112 @@
+//! A store with a hook in front of it, for tests of what goes wrong there.
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::port::{
+    Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+};
+use leasehold::{Capability, Client, ClientBuilder, Error, Name, Store};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// What the hook makes of a call.
+pub(crate) enum Meets {
+    /// It goes on to the store.
+    Nothing,
+    /// It is not made, and fails.
+    Error(Error),
+    /// It is made, and its answer is lost.
+    Lost(Error),
+    /// It is made only after this long, when it has failed already; then the word is given.
+    Late(Duration, Error, std::sync::mpsc::Sender<()>),
+    /// It panics when it is made.
+    Panic,
+    /// It panics when it is polled, and is not made.
+    LatePanic,
+}
+
+pub(crate) type Hook = Arc<dyn Fn(&'static str) -> Meets + Send + Sync>;
+
+/// A store whose calls to acquire, renew and release first meet a hook.
+pub(crate) struct Hooked {
+    inner: Arc<dyn Store>,
+    hook: Hook,
+}
+
+impl Hooked {
+    fn met<T: Send + Unpin + 'static>(
+        &self,
+        what: &'static str,
+        call: impl FnOnce(&dyn Store) -> Call<Reply<T>> + Send + 'static,
+    ) -> Call<Reply<T>> {
+        match (self.hook)(what) {
+            Meets::Nothing => call(&*self.inner),
+            Meets::Error(error) => Call::pending(async move { Err(error) }),
+            Meets::Lost(error) => {
+                let made = call(&*self.inner);
+                Call::pending(async move {
+                    drop(made.await);
+                    Err(error)
+                })
+            }
+            Meets::Late(after, error, made) => {
+                let inner = self.inner.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(after);
+                    drop(call(&*inner));
+                    made.send(())
+                });
+                Call::pending(async move { Err(error) })
+            }
+            Meets::Panic => panic!("the layer panics at {what}"),
+            Meets::LatePanic => Call::pending(async move { panic!("the layer panics during {what}") }),
+        }
+    }
+}
+
+impl Store for Hooked {
+    fn label(&self) -> &Arc<str> {
+        self.inner.label()
+    }
+    fn capability(&self) -> Capability {
+        self.inner.capability()
+    }
+    fn clock(&self) -> Call<Reply<()>> {
+        self.inner.clock()
+    }
+    fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
+        self.met("acquire", |inner| inner.acquire(request))
+    }
+    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
+        self.met("renew", |inner| inner.renew(leases))
+    }
+    fn release(&self, request: Release) -> Call<Reply<Released>> {
+        self.met("release", |inner| inner.release(request))
+    }
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+        self.inner.watch(client, name, sink)
+    }
+    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
+        self.inner.unwatch(client, name)
+    }
+    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
+        self.inner.inspect(name)
+    }
+    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
+        self.inner.list(prefix, after, limit)
+    }
+    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+        self.inner.break_lock(name, how)
+    }
+    fn close(&self, client: ClientId) -> Call<()> {
+        self.inner.close(client)
+    }
+}
+
+/// A client whose calls meet the hook.
+pub(crate) fn hooked(url: &str, hook: impl Fn(&'static str) -> Meets + Send + Sync + 'static) -> ClientBuilder {
+    let hook: Hook = Arc::new(hook);
+    Client::builder(url).layer(move |inner| Arc::new(Hooked { inner, hook: hook.clone() }) as Arc<dyn Store>)
+}
