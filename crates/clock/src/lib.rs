@@ -4,6 +4,7 @@
 
 pub mod fork;
 
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::time::{Moment, STORE_EPOCH_UNIX_SECONDS, StoreTime};
@@ -35,7 +36,11 @@ pub fn host() -> Option<String> {
     name.nodename().to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// A store's clock inside this process: it starts at the wall clock and then follows the clock that never goes back.
+/// Where the wall clock and the clock that never goes back stood when this process first asked.
+static ANCHOR: LazyLock<Anchored> = LazyLock::new(|| Anchored { moment: now(), wall: wall() });
+
+/// A store's clock inside this process: it starts at the wall clock and then follows the clock that never goes back. It is the
+/// same for all stores of the process, so that one which comes back later does not start anew behind a wall clock that was set.
 #[derive(Clone, Copy, Debug)]
 pub struct Anchored {
     moment: Moment,
@@ -43,9 +48,9 @@ pub struct Anchored {
 }
 
 impl Anchored {
-    /// Anchored now.
+    /// Anchored where this process first asked.
     pub fn new() -> Self {
-        Self { moment: now(), wall: wall() }
+        *ANCHOR
     }
 
     /// The store's time.

@@ -25,6 +25,9 @@ const DRIFT_FIXED: Duration = Duration::from_millis(2);
 /// Time for a holder to hear that its lock is lost before another can have it.
 const REACTION: Duration = Duration::from_millis(20);
 
+/// Two sendings of a renewal are at least this far apart.
+const RENEW_PAUSE: Duration = Duration::from_millis(2);
+
 /// When a lease ends for its holder: counted from before the sending of the request whose answer said how much was left.
 ///
 /// The store's lease begins when it *executes* the request, which is later than its sending; so this end is earlier than the
@@ -50,12 +53,12 @@ pub fn renew_due(sent: Moment, lease: Duration) -> Moment {
 /// When a renewal that has not been answered is sent again, though its call is still under way: one lost message must not cost the
 /// lock, however long a call may take.
 pub fn renew_hanging(sent: Moment, lease: Duration) -> Moment {
-    sent + lease / 6
+    sent + (lease / 6).max(RENEW_PAUSE)
 }
 
 /// How long after a failed renewal the next is tried: often enough for several tries before the deadline.
 pub fn renew_again(now: Moment, lease: Duration) -> Moment {
-    now + (lease / 12).clamp(Duration::from_millis(2), Duration::from_secs(1))
+    now + (lease / 12).clamp(RENEW_PAUSE, Duration::from_secs(1))
 }
 
 #[cfg(test)]

@@ -79,6 +79,15 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The lease to ask of the store. What is held for a while at most need not be leased for longer; and a fixed lease that nobody
+    /// releases keeps others out for as long as was asked.
+    pub fn lease(&self) -> Duration {
+        match self.term {
+            Term::Kept(lease) => lease.min(self.max_hold.unwrap_or(Duration::MAX)),
+            Term::Fixed(lease) => lease.max(self.at_least),
+        }
+    }
+
     /// Checks every option against its bounds and the store's.
     ///
     /// # Errors
@@ -87,7 +96,8 @@ impl Options {
     pub fn check(&self, store: &Capability) -> Result<(), Error> {
         let what = if matches!(self.term, Term::Kept(_)) { "keep" } else { "lease" };
         within(what, self.term.lease(), store.lease_min, store.lease_max)?;
-        within("at_least", self.at_least, Duration::ZERO, HOLD_MAX)?;
+        let at_least_max = if matches!(self.term, Term::Fixed(_)) { store.lease_max } else { HOLD_MAX };
+        within("at_least", self.at_least, Duration::ZERO, at_least_max)?;
         within("budget", self.budget, Duration::ZERO, BUDGET_MAX)?;
         if let Some(max_hold) = self.max_hold {
             within("max_hold", max_hold, store.lease_min, HOLD_MAX)?;

@@ -138,6 +138,8 @@ pub struct Answered<T> {
 pub struct Renew {
     /// Which.
     pub lease: Lease,
+    /// The hold of this request, so that those of other processes with the same owner end by themselves; none for every hold.
+    pub hold: Option<RequestId>,
     /// For how long, from its execution. A renewal never shortens a lease.
     pub term: Duration,
 }

@@ -60,15 +60,23 @@ struct Record {
 struct Row {
     owner: StoreOwner,
     block: Block,
-    /// The requests whose holds are not given back; for a private owner just one.
-    holds: SmallVec<[RequestId; 1]>,
+    /// Holds that are not given back; for a private owner just one.
+    holds: SmallVec<[Hold; 1]>,
     /// Holds given back, so that a release sent again counts once.
     given: VecDeque<RequestId>,
+    /// The end of the hold that lasts longest.
     expires: StoreTime,
     lease: Duration,
     since: StoreTime,
     broken: bool,
     about: Arc<About>,
+}
+
+/// One hold, with an end of its own: a process that died does not live on in others of the same owner.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    request: RequestId,
+    expires: StoreTime,
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +141,7 @@ impl Reference {
 
     /// Whether this very request holds all its names.
     fn has(&self, now: StoreTime, request: &Acquire) -> bool {
-        let holds = |row: &Row| row.expires > now && row.holds.contains(&request.request);
+        let holds = |row: &Row| row.hold(request.request).is_some_and(|hold| hold.expires > now);
         let mut names = request.names.as_slice().iter();
         names.all(|name| self.records.get(name).is_some_and(|record| record.rows.iter().any(holds)))
     }
@@ -148,7 +156,7 @@ impl Reference {
             && row.owner == request.owner
             && !row.broken
         {
-            let new = !row.holds.contains(&request.request);
+            let new = row.hold(request.request).is_none();
             let several = request.names.as_slice().len() > 1;
             return (new && several).then(|| {
                 let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
@@ -176,9 +184,17 @@ impl Reference {
         if row.broken {
             return Renewed::Lost;
         }
-        row.expires = row.expires.max(now + renew.term);
+        let revives = planted.is(Bug::RenewalRevives);
+        let meant =
+            |hold: &&mut Hold| renew.hold.is_none_or(|id| id == hold.request) && (hold.expires > now || revives);
+        let mut end = None;
+        for hold in row.holds.iter_mut().filter(meant) {
+            hold.expires = hold.expires.max(now + renew.term);
+            end = end.max(Some(hold.expires));
+        }
         row.lease = renew.term;
-        Renewed::Kept { left: row.expires.since(now) }
+        row.look_again();
+        end.map_or(Renewed::Lost, |end| Renewed::Kept { left: end.since(now) })
     }
 
     fn row(&mut self, now: StoreTime, lease: &Lease, also_ended: bool) -> Option<&mut Row> {
@@ -195,7 +211,10 @@ impl Reference {
         let Some(at) = record.rows.iter().position(|row| row.is_of(now, request, planted)) else {
             return nothing(Released::NotHeld);
         };
-        if let Some(left) = record.rows[at].give_back(request, planted) {
+        if let Some(left) = record.rows[at].give_back(now, request, planted) {
+            if left != Released::NotHeld {
+                record.linger(now, request.linger);
+            }
             return nothing(left);
         }
         let row = record.rows.remove(at);
@@ -203,7 +222,7 @@ impl Reference {
         if let (true, Some(used)) = (nobody_came_after, request.last_used) {
             record.last = used.clamp(row.block.first, row.block.last());
         }
-        record.lingers_until = record.lingers_until.max(now + request.linger);
+        record.linger(now, request.linger);
         record.waiters.retain(|waiter| waiter.client != request.client && waiter.until > now);
         let waiters = u32::try_from(record.waiters.len()).unwrap_or(u32::MAX);
         let hints = if request.linger.is_zero() { record.hints(&request.name, planted) } else { Hints::new() };
@@ -336,7 +355,7 @@ impl Record {
         self.rows.push(Row {
             owner: request.owner.clone(),
             block,
-            holds: smallvec![request.request],
+            holds: smallvec![Hold { request: request.request, expires: now + request.lease }],
             given: VecDeque::new(),
             expires: now + request.lease,
             lease: request.lease,
@@ -345,6 +364,11 @@ impl Record {
             about: request.about.clone(),
         });
         Granted { block, holds: 1, left: request.lease }
+    }
+
+    /// Keeps others out for so long, also when the lock is free before.
+    fn linger(&mut self, now: StoreTime, span: Duration) {
+        self.lingers_until = self.lingers_until.max(now + span);
     }
 
     fn enlist(&mut self, now: StoreTime, client: ClientId) {
@@ -390,18 +414,30 @@ impl Record {
 impl Row {
     /// The owner is here already: the same request sent again, or a re-entry of a shared owner.
     fn enter(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
-        let known = self.holds.contains(&request.request) || self.given.contains(&request.request);
+        self.holds.retain(|hold| hold.expires > now);
+        let known = self.hold(request.request).is_some() || self.given.contains(&request.request);
         let again = known && !planted.is(Bug::ResentAcquireCounts);
         if !again && matches!(self.owner, StoreOwner::Shared(_)) {
-            self.holds.push(request.request);
-            self.expires = self.expires.max(now + request.lease);
+            self.holds.push(Hold { request: request.request, expires: now + request.lease });
             self.lease = self.lease.max(request.lease);
+            self.look_again();
         }
-        Granted { block: self.block, holds: self.count(), left: self.expires.since(now) }
+        let left = self.hold(request.request).map_or(Duration::ZERO, |hold| hold.expires.since(now));
+        Granted { block: self.block, holds: self.count(now), left }
     }
 
-    fn count(&self) -> u32 {
-        u32::try_from(self.holds.len()).unwrap_or(u32::MAX)
+    fn hold(&self, request: RequestId) -> Option<&Hold> {
+        self.holds.iter().find(|hold| hold.request == request)
+    }
+
+    /// After a hold came, went or was renewed.
+    fn look_again(&mut self) {
+        self.expires = self.holds.iter().map(|hold| hold.expires).max().unwrap_or_default();
+    }
+
+    fn count(&self, now: StoreTime) -> u32 {
+        let held = self.holds.iter().filter(|hold| hold.expires > now).count();
+        u32::try_from(held).unwrap_or(u32::MAX)
     }
 
     fn is_of(&self, now: StoreTime, request: &Release, planted: Planted) -> bool {
@@ -411,7 +447,8 @@ impl Row {
     }
 
     /// Takes a hold off; answers at once where the row stays as it is or keeps other holds.
-    fn give_back(&mut self, request: &Release, planted: Planted) -> Option<Released> {
+    fn give_back(&mut self, now: StoreTime, request: &Release, planted: Planted) -> Option<Released> {
+        self.holds.retain(|hold| hold.expires > now);
         let give = request.give;
         let stale = planted.is(Bug::ReleaseIgnoresFence) && request.fence.is_some_and(|f| f != self.block.first);
         let id = match give {
@@ -419,10 +456,10 @@ impl Row {
             Give::Hold(id) | Give::One(id) => id,
         };
         if self.given.contains(&id) && !planted.is(Bug::ResentReleaseCounts) {
-            return Some(Released::StillHeld(self.count()));
+            return Some(Released::StillHeld(self.count(now)));
         }
         match give {
-            Give::Hold(_) => match self.holds.iter().position(|hold| *hold == id) {
+            Give::Hold(_) => match self.holds.iter().position(|hold| hold.request == id) {
                 Some(at) => drop(self.holds.remove(at)),
                 None if stale || planted.is(Bug::ReleaseIgnoresOwner) || planted.is(Bug::ResentReleaseCounts) => {
                     self.holds.pop();
@@ -434,18 +471,19 @@ impl Row {
         if self.holds.is_empty() {
             return None;
         }
+        self.look_again();
         if self.given.len() == GIVEN_MAX {
             self.given.pop_front();
         }
         self.given.push_back(id);
-        Some(Released::StillHeld(self.count()))
+        Some(Released::StillHeld(self.count(now)))
     }
 
     fn holder(&self, now: StoreTime) -> Holder {
         Holder {
             owner: self.owner.clone(),
             fence: Some(self.block.first),
-            holds: self.count(),
+            holds: self.count(now),
             left: Some(self.expires.since(now)),
             lease: Some(self.lease),
             since: Some(self.since),

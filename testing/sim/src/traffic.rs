@@ -141,7 +141,10 @@ impl World {
                             let verdict = self.wake_up.taken(&self.scene(), number);
                             self.must(verdict);
                         }
-                        self.wake_up.free(number, self.at + grant.left.as_nanos() as u64 * 101 / 100);
+                        // Other holds of the same owner may last longer than this one.
+                        let inspected = self.store.reference.inspect(now, name);
+                        let longest = inspected.holders.first().and_then(|holder| holder.left).unwrap_or(grant.left);
+                        self.wake_up.free(number, self.at + longest.as_nanos() as u64 * 101 / 100);
                     }
                 }
             }

@@ -54,3 +54,43 @@ fn a_late_copy_of_a_granted_request_is_answered_like_the_first() {
     let other = Acquire { not_after: now, ..request(2, 1) };
     assert!(matches!(store.acquire(late, &other).unwrap(), Acquired::TooLate));
 }
+
+fn at(seconds: u64) -> StoreTime {
+    StoreTime::from_nanos((1_000 + seconds) * 1_000_000_000)
+}
+
+/// ATTACK 07: a process dies; another of the same explicit owner takes and gives back the lock now and then.
+#[test]
+fn a_dead_holder_loses_the_lock_after_its_lease_though_its_owner_lives_elsewhere() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let lease = Duration::from_secs(10);
+    store.acquire(at(0), &Acquire { lease, ..request(1, 1) }).unwrap(); // Never heard of again.
+    let mut refused = 0;
+    for round in 1..100_u64 {
+        let visit = Acquire { lease, ..request(2, round) };
+        if let Acquired::Granted(_) = store.acquire(at(round * 5), &visit).unwrap() {
+            store.release(at(round * 5 + 1), &release(&visit));
+        }
+        let other = Acquire { owner: StoreOwner::Shared("other".into()), lease, ..request(3, round) };
+        match store.acquire(at(round * 5 + 2), &other).unwrap() {
+            Acquired::Granted(_) => drop(store.release(at(round * 5 + 3), &release(&other))),
+            _ => refused += 1,
+        }
+    }
+    assert!(refused <= 2, "refused {refused} times in 500 s for the sake of a lease of 10 s whose holder is dead");
+}
+
+/// ATTACK 08: `at_least` of one holder is forgotten when another hold of its owner is still there.
+#[test]
+fn lingering_outlives_a_partial_release() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let (one, two) = (request(1, 1), request(2, 1));
+    store.acquire(at(0), &one).unwrap();
+    store.acquire(at(0), &two).unwrap();
+    let lingering = Release { linger: Duration::from_secs(60), ..release(&one) };
+    assert_eq!(store.release(at(0), &lingering).0, Released::StillHeld(1));
+    store.release(at(0), &release(&two));
+    let other = Acquire { owner: StoreOwner::Shared("other".into()), ..request(3, 1) };
+    let answer = store.acquire(at(1), &other).unwrap();
+    assert!(matches!(answer, Acquired::Busy(_)), "others were to be kept out for 60 s, and come after one: {answer:?}");
+}

@@ -26,8 +26,11 @@ impl Table {
         match want.names.clone() {
             Names::One(name) => match self.entries.get_mut(&name) {
                 Some(entry) if entry.must_queue(now, id, &want) => {
-                    let patience = now + self.settings.patience;
+                    let (once, patience) = (want.once, now + self.settings.patience);
                     entry.enqueue(id, Ticket { want, patience });
+                    if once {
+                        self.try_among_others(now, id, &name, out);
+                    }
                 }
                 Some(_) => self.acquire_one(now, id, &name, want, out),
                 None => self.enqueue(now, id, &name, want, out),
@@ -97,8 +100,7 @@ impl Table {
             Series { number, owner, asker: id, names: want.names.clone(), taint: None, over: now }
         });
         series.asker = id;
-        // What is held for a while at most need not be leased for longer.
-        let lease = want.options.term.lease().min(want.options.max_hold.unwrap_or(Duration::MAX));
+        let lease = want.options.lease();
         let waiters = if can_pass(&want.owner, &want.options) { entry.passable.saturating_sub(1) } else { 0 };
         let planted = self.settings.planted;
         let block = Block::size(if planted.is(Bug::FenceAheadOfClock) { u32::MAX } else { waiters }, lease);
@@ -119,7 +121,7 @@ impl Table {
         entry.enlisted |= request.enlist;
         entry.ask = Ask::Calling;
         entry.hinted = false;
-        let context = Context { sent: now, what: What::Ask { name: name.clone(), number: series.number, not_after } };
+        let context = Context::new(now, What::Ask { name: name.clone(), number: series.number, not_after });
         out.push(Output::To(id, Told::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
     }
 
@@ -163,13 +165,13 @@ impl Table {
                         .map_or(crate::options::KEEP_DEFAULT, |ticket| ticket.want.options.term.lease());
                     series.taint = series.taint.max(Some(not_after));
                     // Where the store's clock stands is known to within one call, so `not_after` may be two calls away.
-                    let executed = sent + self.settings.call_limit * 2;
+                    let executed = sent + self.jumped_meanwhile + self.settings.call_limit * 2;
                     series.over = series.over.max(lease::surely_over(executed, lease));
                     if let Names::Many(names) = series.names.clone() {
                         self.listed(&names);
                     }
                 }
-                self.ask_failed(now, name, error, out);
+                self.ask_failed(now, name, &error, out);
             }
         }
         self.settle(now, name, out);
@@ -258,7 +260,7 @@ impl Table {
             releasing: None,
         };
         let end = hold_end(now, sent, &held, want);
-        let given = held.enter(hold, end, How::Asked);
+        let given = held.enter(hold, end, want.options.term, How::Asked);
         let entry = self.entries.entry(name.clone()).or_default();
         entry.ask = Ask::Idle;
         entry.series = None;

@@ -14,7 +14,7 @@ use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
-use crate::port::{About, Busy, Give, Holder, Release};
+use crate::port::{About, Busy, Give, Holder, Release, Renew};
 use crate::time::{Moment, StoreClock, StoreTime};
 
 /// A name in use. It leaves the table when nobody holds it, nobody wants it and nothing is open with the store.
@@ -207,6 +207,8 @@ pub(crate) struct Hold {
     pub(crate) id: HoldId,
     /// Its own end, though the lease go on.
     pub(crate) end: Moment,
+    /// Renewed as long as it lives, up to that end.
+    pub(crate) kept: bool,
 }
 
 /// A lease on its way back.
@@ -238,9 +240,28 @@ pub(crate) struct Leaving {
     /// When to send it again; never, while it is under way.
     pub(crate) again: Moment,
     pub(crate) attempts: u32,
+    /// It was sent once at least.
+    pub(crate) sent: bool,
 }
 
 impl Entry {
+    /// What the store may still have is over so much later.
+    pub(crate) fn last_longer(&mut self, span: Duration) {
+        if let Some(held) = &mut self.held {
+            held.over = held.over + span;
+        }
+        let Some(contest) = &mut self.contest else { return };
+        if let Some(series) = &mut contest.series {
+            series.over = series.over + span;
+        }
+        if let Ask::Withdrawing { give_up, .. } = &mut contest.ask {
+            *give_up = *give_up + span;
+        }
+        for leaving in &mut contest.leaving {
+            leaving.ghost.over = leaving.ghost.over + span;
+        }
+    }
+
     /// A new turn begins for those who want the name, if anybody does.
     pub(crate) fn start_afresh(&mut self) {
         if let Some(contest) = &mut self.contest {
@@ -273,6 +294,11 @@ impl Entry {
         }
     }
 
+    /// Whether the lease of that asking is on its way back.
+    pub(crate) fn is_releasing(&self, number: u64) -> bool {
+        self.held.as_deref().is_some_and(|held| held.number == number && held.releasing.is_some())
+    }
+
     /// A lease that is held by a guard and not on its way back.
     pub(crate) fn live(&mut self) -> Option<&mut Held> {
         self.held.as_deref_mut().filter(|held| held.releasing.is_none())
@@ -299,9 +325,10 @@ impl Entry {
         let held = self.held.as_deref_mut()?;
         held.passes += u32::from(!planted.is(Bug::PassedSameFence));
         let end = hold_end(now, now, held, &ticket.want);
+        let term = ticket.want.options.term;
         held.holder = ticket.want.owner;
         held.about = ticket.want.about;
-        Some((id, held.enter(hold, end, How::PassedOn)))
+        Some((id, held.enter(hold, end, term, How::PassedOn)))
     }
 
     /// Where a live guard's hold stands among the holds of the lease.
@@ -373,9 +400,18 @@ impl Series {
     }
 }
 
+impl Releasing {
+    /// Its answer was lost, and it is not sent again yet.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.again != Moment::NEVER
+    }
+}
+
 impl Held {
-    pub(crate) fn lease(&self, client: ClientId, name: &Name) -> Lease {
-        Lease { name: name.clone(), owner: self.owner(client), fence: self.block.first }
+    /// A request to keep it for `term` from now.
+    pub(crate) fn renewal(&self, client: ClientId, name: &Name, term: Duration) -> Renew {
+        let lease = Lease { name: name.clone(), owner: self.owner(client), fence: self.block.first };
+        Renew { lease, hold: Some(RequestId { client, number: self.number }), term }
     }
 
     /// The owner as the store keeps it.
@@ -406,8 +442,8 @@ impl Held {
     }
 
     /// Adds a guard's hold with its own end.
-    pub(crate) fn enter(&mut self, id: HoldId, end: Moment, how: How) -> Grant {
-        self.holds.push(Hold { id, end });
+    pub(crate) fn enter(&mut self, id: HoldId, end: Moment, term: Term, how: How) -> Grant {
+        self.holds.push(Hold { id, end, kept: matches!(term, Term::Kept(_)) });
         let holds = u32::try_from(self.holds.len()).unwrap_or(u32::MAX);
         Grant { hold: id, fence: self.fence(), holds, how }
     }

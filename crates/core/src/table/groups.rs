@@ -80,12 +80,29 @@ impl Table {
             self.pursue(now, &other, out);
             return self.answer_tries(now, &other, out);
         }
+        if self.group_gives_way(now, home, names, out) {
+            return;
+        }
         for name in names.iter().filter(|name| *name != home) {
             let entry = self.entries.entry(name.clone()).or_default();
             entry.ask = Ask::Reserved(id);
             self.settle(now, name, out);
         }
         self.ask(now, home, out);
+    }
+
+    /// Whether others go first at one of the names: then the group waits at home, as one who wants just that name would.
+    fn group_gives_way(&mut self, now: Moment, home: &Name, names: &Arc<[Name]>, out: &mut Outputs) -> bool {
+        let until = names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.give_way).max();
+        let until = until.unwrap_or_default();
+        let Some(entry) = self.entries.get_mut(home) else { return false };
+        let once = entry.head().is_some_and(|(_, ticket)| ticket.want.once);
+        if until <= now || once || entry.series.is_some() {
+            return false;
+        }
+        entry.give_way = until;
+        self.await_turn(now, home, None, out);
+        true
     }
 
     /// Leaves one queue for another. Where it becomes the first in line there, it sleeps in place of the one that was.

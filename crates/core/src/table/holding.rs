@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::Table;
 use super::entry::{Ask, Entry, Ghost, Held, Releasing, Series, hold_end};
 use super::types::{Context, HoldId, How, Loss, Output, Outputs, Request, Sending, Then, TicketId, Told, Want, What};
+use super::{Lengthening, Table};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
 use crate::options::Term;
 use crate::owner::Owner;
 use crate::planted::Bug;
-use crate::port::{Granted, Release, Released, Renew, Renewed, Reply};
+use crate::port::{Granted, Release, Released, Renewed, Reply};
 use crate::time::Moment;
 use crate::waiting;
 
@@ -29,7 +29,9 @@ impl Table {
         };
         if !long_enough {
             let term = want.options.term.lease();
-            self.lengthening.insert(id);
+            let patience = now + self.settings.patience;
+            let fresh = || Lengthening { patience, attempts: 0, asleep: None };
+            self.lengthening.entry(id).or_insert_with(fresh);
             return self.lengthen(now, id, name, term, Then::Enter(Box::new(want)), out);
         }
         if let Term::Kept(keep) = want.options.term {
@@ -37,7 +39,7 @@ impl Table {
         }
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, now, held, &want);
-        let grant = held.enter(hold, end, How::Reentered);
+        let grant = held.enter(hold, end, want.options.term, How::Reentered);
         out.push(Output::To(id, Told::Granted(smallvec![grant])));
         self.settle(now, name, out);
     }
@@ -62,8 +64,8 @@ impl Table {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         held.may_last(now + self.settings.call_limit, term);
         let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then };
-        let request = Request::Renew(vec![Renew { lease: held.lease(self.settings.client, name), term }]);
-        out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context { sent: now, what }, request }))));
+        let request = Request::Renew(vec![held.renewal(self.settings.client, name, term)]);
+        out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context::new(now, what), request }))));
     }
 
     /// The store lengthened the lease, or has it no more.
@@ -79,13 +81,15 @@ impl Table {
         reply: Reply<Vec<Renewed>>,
         out: &mut Outputs,
     ) {
-        let cancelled = matches!(then, Then::Enter(_)) && !self.lengthening.remove(&id);
+        let waiting = self.lengthening.remove(&id);
+        let cancelled = matches!(then, Then::Enter(_)) && waiting.is_none();
         let answered = match reply {
-            Err(error) => return out.push(Output::To(id, Told::Failed(error))),
+            Err(error) => return self.not_lengthened(now, id, then, waiting, error, out),
             Ok(answered) => answered,
         };
         let ours = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number);
         match (ours, answered.result.first()) {
+            (Some(held), _) if now >= held.deadline => self.lose_all(now, name, Loss::TimeEnded, true, out),
             (Some(held), Some(Renewed::Kept { left })) => held.prolong(now, sent, *left),
             (Some(_), _) => self.lose_all(now, name, Loss::Gone, false, out),
             (None, _) => {}
@@ -96,6 +100,37 @@ impl Table {
             Then::Extend(hold, term) => self.extended(now, sent, id, hold, name, term, out),
         }
         self.settle(now, name, out);
+    }
+
+    /// The store did not answer: a task that waits tries again after a pause, until its patience ends.
+    fn not_lengthened(
+        &mut self,
+        now: Moment,
+        id: TicketId,
+        then: Then,
+        waiting: Option<Lengthening>,
+        error: Error,
+        out: &mut Outputs,
+    ) {
+        match (then, waiting) {
+            (Then::Enter(want), Some(mut waiting)) if error.is_retryable() && !want.once && now < waiting.patience => {
+                let until = now + waiting::retry_pause(&mut self.rng, waiting.attempts);
+                waiting.attempts += 1;
+                waiting.asleep = Some(want);
+                self.lengthening.insert(id, waiting);
+                out.push(Output::To(id, Told::Sleep(until)));
+            }
+            _ => out.push(Output::To(id, Told::Failed(error))),
+        }
+    }
+
+    /// After a pause, a re-entry that the store did not answer tries again with what is left of its patience.
+    pub(super) fn reenter_again(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let Some(Lengthening { patience, attempts, asleep: Some(want) }) = self.lengthening.remove(&id) else { return };
+        self.acquire_one(now, id, name, *want, out);
+        if let Some(waiting) = self.lengthening.get_mut(&id) {
+            (waiting.patience, waiting.attempts) = (patience, attempts);
+        }
     }
 
     fn enter_lengthened(
@@ -116,7 +151,7 @@ impl Table {
         held.keep = held.keep.max(want.options.term.lease());
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, sent, held, &want);
-        let grant = held.enter(hold, end, How::Reentered);
+        let grant = held.enter(hold, end, want.options.term, How::Reentered);
         out.push(Output::To(id, Told::Granted(smallvec![grant])));
     }
 
@@ -132,19 +167,17 @@ impl Table {
         out: &mut Outputs,
     ) {
         let held = self.entries.get_mut(name).and_then(Entry::live);
-        let told = match held.and_then(|held| held.holds.iter_mut().find(|h| h.id == hold)) {
-            Some(hold) => {
-                hold.end = hold.end.max(lease::deadline(sent, term));
-                Told::Extended
-            }
+        let wanted = lease::deadline(sent, term);
+        let told = match held.and_then(|held| held.extend(hold, wanted, now)) {
+            Some(()) => Told::Extended,
             None => Told::Failed(lost("extend")),
         };
         out.push(Output::To(id, told));
         self.settle(now, name, out);
     }
 
-    /// A guard gives its hold back: the step for [`Input::Release`](super::Input::Release), without a copy of the name.
-    pub fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+    /// A guard gives its hold back.
+    pub(super) fn give(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         if !self.ghosts.is_empty()
             && let Some((loss, ghost)) = self.ghosts.remove(&hold)
         {
@@ -220,7 +253,7 @@ impl Table {
         let what = What::Release { name: name.clone(), number: held.number, hold };
         held.releasing =
             Some(Box::new(Releasing { request: request.clone(), again: Moment::NEVER, attempts: 0, resent: false }));
-        let sending = Box::new(Sending { context: Context { sent: now, what }, request: Request::Release(request) });
+        let sending = Box::new(Sending { context: Context::new(now, what), request: Request::Release(request) });
         out.push(match hold {
             Some(hold) => Output::ForHold(hold, sending),
             None => Output::Background(sending),
@@ -266,7 +299,7 @@ impl Table {
             })),
         }));
         let what = What::Release { name: name.clone(), number: series.number, hold: None };
-        let context = Context { sent: now, what };
+        let context = Context::new(now, what);
         out.push(Output::Background(Box::new(Sending { context, request: Request::Release(request) })));
         self.settle(now, name, out);
     }
@@ -281,8 +314,10 @@ impl Table {
         reply: Reply<Released>,
         out: &mut Outputs,
     ) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(held) = entry.held.as_deref_mut().filter(|held| held.number == number) else { return };
+        let client = self.settings.client;
+        let entry = self.entries.get_mut(name).filter(|entry| entry.is_releasing(number));
+        let Some(entry) = entry else { return released_late(hold, reply, out) };
+        let Some(held) = entry.held.as_deref_mut() else { return };
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
         let at;
         let result = match reply {
@@ -303,7 +338,7 @@ impl Table {
         };
         let rejoined = releasing.request.rejoin;
         let late = held.taint.filter(|taint| at <= *taint);
-        let ghost = late.map(|_| held.ghost(self.settings.client, name, now));
+        let ghost = late.map(|_| held.ghost(client, name, now));
         entry.held = None;
         let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
         if others_wait && result.is_ok() && !self.settings.planted.is(Bug::NoGivingWay) {
@@ -345,7 +380,7 @@ impl Table {
         releasing.again = Moment::NEVER;
         let what = What::Release { name: name.clone(), number: held.number, hold: None };
         let request = Request::Release(releasing.request.clone());
-        out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what }, request })));
+        out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
     }
 
     /// The client closes: its guards are told, its leases go back.
@@ -365,12 +400,41 @@ impl Held {
         self.over = self.over.max(lease::surely_over(executed, term));
     }
 
+    /// Lets a hold last until `end`, if it has not ended already. A kept one lasts as long as it may anyway.
+    fn extend(&mut self, hold: HoldId, end: Moment, now: Moment) -> Option<()> {
+        let deadline = self.deadline;
+        let hold = self.holds.iter_mut().find(|h| h.id == hold)?;
+        if now >= hold.end.min(deadline) || now >= end {
+            return None;
+        }
+        if !hold.kept {
+            hold.end = hold.end.max(end);
+        }
+        Some(())
+    }
+
+    /// How soon it must be renewed to be kept: its usual lease, or what is left of it where that is less.
+    pub(super) fn short_of(&self, now: Moment) -> Duration {
+        self.keep.min(self.deadline.since(now))
+    }
+
     /// The store said how much is left of a renewal sent at `sent`. Answers may come out of order; a lease is never shortened.
     pub(super) fn prolong(&mut self, now: Moment, sent: Moment, left: Duration) {
         self.deadline = self.deadline.max(lease::deadline(sent, left));
         self.over = self.over.max(lease::surely_over(now, left));
         self.renew_due = self.renew_due.max(lease::renew_due(sent, left.min(self.keep)));
     }
+}
+
+/// The answer to a release came when the lease was over and forgotten: whoever waits for it is told all the same.
+fn released_late(hold: Option<HoldId>, reply: Reply<Released>, out: &mut Outputs) {
+    let Some(hold) = hold else { return };
+    let result = match reply {
+        Ok(answered) if answered.result == Released::NotHeld => Err(lost("release")),
+        Ok(answered) => Ok(answered.result),
+        Err(error) => Err(error),
+    };
+    out.push(Output::Given(hold, result));
 }
 
 /// The error of one whose lock was lost, when the reason is not remembered.

@@ -32,7 +32,7 @@ impl Table {
         for chunk in renewals.chunks(RENEW_CHUNK) {
             let what = What::Renew(chunk.iter().map(|(renew, number)| (renew.lease.name.clone(), *number)).collect());
             let request = Request::Renew(chunk.iter().map(|(renew, _)| renew.clone()).collect());
-            out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what }, request })));
+            out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
         }
     }
 
@@ -62,11 +62,11 @@ impl Table {
             && now >= held.renew_due
         {
             held.renewing = true;
-            held.renew_due = lease::renew_hanging(now, held.keep);
+            held.renew_due = lease::renew_hanging(now, held.short_of(now));
             let needed = held.needed_until().since(now).max(held.keep / 3);
             let term = held.keep.min(needed);
             held.may_last(now + self.settings.call_limit, term);
-            renewals.push((Renew { lease: held.lease(self.settings.client, name), term }, held.number));
+            renewals.push((held.renewal(self.settings.client, name, term), held.number));
         }
     }
 
@@ -132,6 +132,10 @@ impl Table {
             return;
         };
         held.renewing = false;
+        if now >= held.deadline && !planted.is(Bug::LostOnlyByReply) {
+            // It was not valid for a moment already: it does not come back, though the store kept it.
+            return self.lose_all(now, name, Loss::TimeEnded, true, out);
+        }
         match result {
             Some(Renewed::Kept { left }) => {
                 held.prolong(now, if planted.is(Bug::DeadlineFromReply) { now } else { sent }, left);
@@ -141,7 +145,7 @@ impl Table {
                 held.deadline = Moment::NEVER;
                 self.forget_and_release(now, name, out);
             }
-            None => held.renew_due = held.renew_due.min(lease::renew_again(now, held.keep)),
+            None => held.renew_due = held.renew_due.min(lease::renew_again(now, held.short_of(now))),
         }
     }
 
@@ -151,20 +155,22 @@ impl Table {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         held.renewing = true;
         let request = Request::Release(held.release(client, name, now, false));
-        out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what: What::Ghost }, request })));
+        out.push(Output::Background(Box::new(Sending { context: Context::new(now, What::Ghost), request })));
     }
 
-    /// The wall clock ran ahead of ours: ours may have stood still. That may end leases early, never lengthen them.
+    /// The wall clock ran ahead of ours: ours may have stood still. What it missed counts from now on, also for calls that are
+    /// under way: that may end leases early, never lengthen them. But the wall clock may just have been set: so nothing that the
+    /// store may still have is taken to be over for it.
     pub(super) fn jumped(&mut self, now: Moment, ahead: Duration, out: &mut Outputs) {
-        let mut names: Vec<Name> = self.entries.keys().cloned().collect();
-        names.sort();
-        for name in &names {
-            if let Some(held) = self.entries.get_mut(name).and_then(Entry::live) {
-                held.deadline = held.deadline - ahead;
-                held.renew_due = held.renew_due - ahead;
-            }
-            self.settle(now, name, out);
+        self.jumped += ahead;
+        for entry in self.entries.values_mut() {
+            entry.last_longer(ahead);
         }
-        self.tick(now, out);
+        for (_, ghost) in self.ghosts.values_mut() {
+            if let Some(ghost) = ghost.as_mut().and_then(Arc::get_mut) {
+                ghost.over = ghost.over + ahead;
+            }
+        }
+        self.tick(now + ahead, out);
     }
 }

@@ -26,7 +26,7 @@ impl Table {
         let number = self.number();
         let name = ghost.request.name.clone();
         let entry = self.entries.entry(name.clone()).or_default();
-        entry.leaving.push(Leaving { number, ghost, again, attempts: 0 });
+        entry.leaving.push(Leaving { number, ghost, again, attempts: 0, sent: false });
         self.leave_again(now, &name, out);
         self.settle(now, &name, out);
     }
@@ -38,9 +38,10 @@ impl Table {
         entry.leaving.retain(|leaving| now < leaving.again || !leaving.is_over(now, closed));
         for leaving in entry.leaving.iter_mut().filter(|leaving| now >= leaving.again) {
             leaving.again = Moment::NEVER;
+            leaving.sent = true;
             let what = What::Leave { name: name.clone(), number: leaving.number };
             let request = Request::Release(leaving.ghost.request.clone());
-            out.push(Output::Background(Box::new(Sending { context: Context { sent: now, what }, request })));
+            out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
         }
     }
 
@@ -72,7 +73,8 @@ impl Table {
 impl Leaving {
     /// Nothing of it can be left in the store. A shared owner's lease may be kept by others, and this hold with it.
     fn is_over(&self, now: Moment, closed: bool) -> bool {
-        now >= self.ghost.over && (!self.ghost.request.owner.is_shared() || closed)
+        let shared = self.ghost.request.owner.is_shared();
+        now >= self.ghost.over && (!shared || (closed && self.sent))
     }
 }
 

@@ -23,7 +23,7 @@ mod turns;
 mod types;
 mod withdrawing;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,12 +52,16 @@ pub struct Table {
     /// Where a group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
-    lengthening: BTreeSet<TicketId>,
+    lengthening: BTreeMap<TicketId, Lengthening>,
     timers: BTreeSet<(Moment, Name)>,
     settings: Settings,
     rng: Rng,
     /// The largest fence seen.
     seen: Fence,
+    /// How much of true time the client's clock has missed, as far as the wall clock told: all times in the table have it added.
+    jumped: Duration,
+    /// How much of that came while the call that is being answered was under way.
+    jumped_meanwhile: Duration,
     /// A smoothed round trip.
     round_trip: Duration,
     /// Numbers for requests, tickets and holds.
@@ -73,11 +77,13 @@ impl Table {
             entries: HashMap::with_hasher(hasher()),
             ghosts: HashMap::with_hasher(hasher()),
             groups: HashMap::with_hasher(hasher()),
-            lengthening: BTreeSet::new(),
+            lengthening: BTreeMap::new(),
             timers: BTreeSet::new(),
             rng: Rng::new(settings.seed),
             settings,
             seen: Fence::NONE,
+            jumped: Duration::ZERO,
+            jumped_meanwhile: Duration::ZERO,
             round_trip: Duration::ZERO,
             last_number: 0,
             closed: false,
@@ -91,11 +97,17 @@ impl Table {
 
     /// Takes in what happened at `now`, and adds what is to be done to `out`.
     pub fn step(&mut self, now: Moment, input: Input, out: &mut Outputs) {
+        let before = out.len();
+        self.take_in(now + self.jumped, input, out);
+        self.tell_in_their_time(&mut out[before..]);
+    }
+
+    fn take_in(&mut self, now: Moment, input: Input, out: &mut Outputs) {
         match input {
             Input::Acquire(id, want) => self.acquire(now, id, want, out),
             Input::Cancel(id, name) => self.cancel(now, id, &name, out),
             Input::Woke(id, name) => self.woke(now, id, &name, out),
-            Input::Release(hold, name) => self.release(now, hold, &name, out),
+            Input::Release(hold, name) => self.give(now, hold, &name, out),
             Input::Extend(id, hold, name, term) => self.extend(now, id, hold, &name, term, out),
             Input::Answer(context, answer) => self.answer(now, context, answer, out),
             Input::Unsent(context) => self.unsent(now, context, out),
@@ -107,15 +119,39 @@ impl Table {
         }
     }
 
+    /// A guard gives its hold back: the step for [`Input::Release`], without a copy of the name.
+    pub fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+        let before = out.len();
+        self.give(now + self.jumped, hold, name, out);
+        self.tell_in_their_time(&mut out[before..]);
+    }
+
+    /// Tasks sleep by the client's clock, which knows nothing of what it missed.
+    fn tell_in_their_time(&self, outputs: &mut [Output]) {
+        if self.jumped.is_zero() {
+            return;
+        }
+        for output in outputs {
+            match output {
+                Output::To(_, types::Told::Sleep(until)) => *until = *until - self.jumped,
+                Output::To(_, types::Told::Call(sending))
+                | Output::ForHold(_, sending)
+                | Output::Background(sending) => sending.context.missed = self.jumped,
+                _ => {}
+            }
+        }
+    }
+
     /// When the next [`Input::Tick`] is due.
     pub fn next_timer(&self) -> Option<Moment> {
-        self.timers.first().map(|(when, _)| *when)
+        self.timers.first().map(|(when, _)| *when - self.jumped)
     }
 
     /// How long a hold is still valid; none when it is not.
     pub fn time_left(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
         let held = self.entries.get(name)?.held.as_deref()?;
         let end = held.holds.iter().find(|h| h.id == hold)?.end.min(held.deadline);
+        let now = now + self.jumped;
         (now < end && held.releasing.is_none()).then(|| end.since(now))
     }
 
@@ -133,6 +169,7 @@ impl Table {
 
     /// Who holds a name, here or as the store said last: for one whose time to wait is over.
     pub fn busy(&self, now: Moment, name: &Name) -> Option<Busy> {
+        let now = now + self.jumped;
         let entry = self.entries.get(name)?;
         match entry.held.as_deref() {
             Some(held) if held.releasing.is_none() => Some(self.busy_here(now, name, held)),
@@ -189,7 +226,8 @@ impl Table {
     }
 
     fn answer(&mut self, now: Moment, context: Context, answer: Answer, out: &mut Outputs) {
-        let Context { sent, what } = context;
+        let Context { sent, missed, what } = context;
+        self.jumped_meanwhile = self.jumped.saturating_sub(missed);
         if let Some(at) = answer.at() {
             let took = now.since(sent);
             // An answer that a sleeping process finds late says too little of where the store's clock stands.
@@ -251,6 +289,14 @@ impl Table {
         for name in &names {
             self.close_name(now, name, out);
         }
+        let mut holds: Vec<HoldId> = self.ghosts.keys().copied().collect();
+        holds.sort();
+        for hold in holds {
+            let ghost = self.ghosts.get_mut(&hold).and_then(|(_, ghost)| ghost.take());
+            if let Some(ghost) = ghost.and_then(Arc::into_inner) {
+                self.leave(now, ghost, out);
+            }
+        }
     }
 
     fn close_name(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
@@ -263,6 +309,16 @@ impl Table {
         self.close_held(now, name, out);
         self.settle(now, name, out);
     }
+}
+
+/// A task that re-enters a lease which is too short for it, and waits for the store to lengthen it.
+#[derive(Debug)]
+struct Lengthening {
+    /// Errors are final from then on.
+    patience: Moment,
+    attempts: u32,
+    /// What it wants, while it sleeps between two tries.
+    asleep: Option<Box<Want>>,
 }
 
 impl Answer {

@@ -221,12 +221,12 @@ fn the_release_of_a_lost_lease_is_sent_until_it_is_answered() {
     let (ask, _) = bench.call();
     bench.grant(ask, LEASE);
     let hold = bench.granted().unwrap().hold;
-    bench.step(Input::Jumped(LEASE));
+    bench.step(Input::Jumped(LEASE - Duration::from_millis(20)));
     assert!(matches!(&bench.out[..], [Output::Lost(..)]), "{:?}", bench.out);
     bench.step(Input::Release(hold, named("a")));
     let (release, _) = bench.call();
     bench.step(Input::Answer(release, Answer::Release(Err(unknown()))));
-    bench.pass(Duration::from_millis(50));
+    bench.pass(Duration::from_millis(16));
     bench.step(Input::Tick);
     let (release, _) = bench.call();
     bench.release_answered(release, Released::Released { waiters: Some(0) });
@@ -267,4 +267,213 @@ fn a_refused_group_lets_an_older_one_go_first() {
     bench.busy(ask, "b");
     let (_, request) = bench.call();
     assert!(matches!(request, Request::Acquire(_)), "the second asks, once: {request:?}");
+}
+
+/// ATTACK 01: the store's answer to `guard.release()` comes when the lease is surely over: the guard is told nothing.
+#[test]
+fn a_release_that_failed_late_still_tells_its_guard() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    bench.step(Input::Release(hold, named("a")));
+    let (release, _) = bench.call();
+    // The call hangs for longer than the lease; its time limit is the store's own.
+    bench.pass(LEASE * 2);
+    bench.step(Input::Tick);
+    bench.step(Input::Answer(release, Answer::Release(Err(unknown()))));
+    let told = bench.out.iter().any(|output| matches!(output, Output::Given(given, Err(_)) if *given == hold));
+    assert!(told, "release().await says Ok though the store never answered: {:?}", bench.out);
+}
+
+/// ATTACK 02: the process sleeps while `extend` is under way; its answer is found when the lengthened lease is over, too.
+#[test]
+fn an_extension_that_is_over_already_is_not_a_success() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &fresh(1), FIXED);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    let id = bench.table.ticket();
+    bench.step(Input::Extend(id, hold, named("a"), LEASE));
+    let (extend, _) = bench.call();
+    bench.pass(LEASE * 100);
+    let reply = bench.ok(vec![Renewed::Kept { left: LEASE }]);
+    bench.step(Input::Answer(extend, Answer::Renew(reply)));
+    assert!(bench.table.time_left(bench.now, &named("a"), hold).is_none());
+    let ok = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Extended)));
+    assert!(!ok, "extend() says Ok for a lock that anybody else may hold by now");
+}
+
+/// ATTACK 02: a guard whose own time was over (is_valid said no) is made valid again by an extension sent before.
+#[test]
+fn an_extension_revives_no_guard() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    bench.want(&["a"], &owner, KEPT);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    // A second guard of the same owner, for a short time of its own.
+    bench.want(&["a"], &owner, Term::Fixed(LEASE / 3));
+    let short = bench.granted().unwrap().hold;
+    bench.pass(LEASE / 6);
+    let id = bench.table.ticket();
+    bench.step(Input::Extend(id, short, named("a"), LEASE));
+    let (extend, _) = bench.call();
+    bench.pass(LEASE / 3);
+    assert!(bench.table.time_left(bench.now, &named("a"), short).is_none(), "its time is over");
+    let reply = bench.ok(vec![Renewed::Kept { left: LEASE }]);
+    bench.step(Input::Answer(extend, Answer::Renew(reply)));
+    assert!(bench.table.time_left(bench.now, &named("a"), short).is_none(), "it was over, and is valid again");
+}
+
+/// ATTACK 02: `max_hold` is a limit also for one who extends.
+#[test]
+fn max_hold_is_not_extended() {
+    let mut bench = Bench::new();
+    let id = bench.table.ticket();
+    let options = Arc::new(Options { term: KEPT, max_hold: Some(LEASE), ..Options::default() });
+    let names = Names::new([named("a")]).unwrap();
+    bench.step(Input::Acquire(id, Want { names, owner: fresh(1), options, about: Arc::default(), once: false }));
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    let id = bench.table.ticket();
+    bench.step(Input::Extend(id, hold, named("a"), LEASE * 5));
+    let (extend, _) = bench.call();
+    let reply = bench.ok(vec![Renewed::Kept { left: LEASE * 5 }]);
+    bench.step(Input::Answer(extend, Answer::Renew(reply)));
+    bench.pass(LEASE * 2);
+    assert!(bench.table.time_left(bench.now, &named("a"), hold).is_none(), "held for twice its max_hold");
+}
+
+/// ATTACK 03: one lost renewal costs the lock where somebody re-entered with a longer `keep`.
+#[test]
+fn one_lost_renewal_costs_no_lock_though_the_owner_reentered_with_a_longer_keep() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    bench.want(&["a"], &owner, KEPT);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    bench.want(&["a"], &owner, Term::Kept(Duration::from_secs(30)));
+    assert!(bench.granted().is_some());
+    let mut sent = 0;
+    // Every renewal hangs: its answer is lost.
+    while !bench.out.iter().any(|output| matches!(output, Output::Lost(..))) {
+        bench.now = bench.table.next_timer().unwrap();
+        bench.step(Input::Tick);
+        sent += bench.out.iter().filter(|output| matches!(output, Output::Background(_))).count();
+    }
+    assert!(sent > 1, "lost after {sent} sending");
+}
+
+/// ATTACK 04: the clock stood still for a while, which the wall clock shows, with a renewal under way.
+#[test]
+fn a_renewal_sent_before_a_jump_does_not_undo_it() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    bench.now = bench.table.next_timer().unwrap();
+    bench.step(Input::Tick);
+    let (renewal, _) = bench.call();
+    let executed = bench.ok(vec![Renewed::Kept { left: LEASE }]);
+    // Executed at the store at once. Then the machine stood still for half a lease.
+    bench.step(Input::Jumped(LEASE / 2));
+    bench.step(Input::Answer(renewal, Answer::Renew(executed)));
+    let left = bench.table.time_left(bench.now, &named("a"), hold).unwrap_or_default();
+    assert!(left <= LEASE / 2, "the store's lease ends in {:?}; the guard believes in {left:?}", LEASE / 2);
+}
+
+/// ATTACK 04: the same with the acquire itself.
+#[test]
+fn a_grant_asked_for_before_a_jump_is_as_much_shorter() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.step(Input::Jumped(LEASE * 9 / 10));
+    bench.grant(ask, LEASE);
+    let left = bench.granted().and_then(|grant| bench.table.time_left(bench.now, &named("a"), grant.hold));
+    let left = left.unwrap_or_default();
+    assert!(left <= LEASE / 10, "the store's lease ends in {:?}; the guard believes in {left:?}", LEASE / 10);
+}
+
+/// ATTACK 05: `try_acquire` behind a task of the same client that sleeps: it is neither asked for nor refused.
+#[test]
+fn one_who_asks_once_does_not_wait_behind_a_sleeper() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.busy(ask, "a");
+    let (watch, _) = bench.call();
+    let reply = bench.ok(());
+    bench.step(Input::Answer(watch, Answer::Watch(reply)));
+    let (ask, _) = bench.call();
+    bench.busy(ask, "a");
+    let id = bench.table.ticket();
+    let names = Names::new([named("a")]).unwrap();
+    let options = Arc::new(Options::default());
+    bench.step(Input::Acquire(id, Want { names, owner: fresh(2), options, about: Arc::default(), once: true }));
+    assert!(!bench.out.is_empty(), "it waits, for up to a second, in silence");
+}
+
+/// ATTACK 06: others wait in the store, but the next group of this client does not give way to them.
+#[test]
+fn a_group_gives_way_to_other_processes_too() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    bench.want(&["a", "b"], &fresh(2), KEPT);
+    bench.step(Input::Release(hold, named("a")));
+    let (release, _) = bench.call();
+    bench.release_answered(release, Released::Released { waiters: Some(3) });
+    let asks = bench.out.iter().any(
+        |output| matches!(output, Output::To(_, Told::Call(sending)) if matches!(sending.request, Request::Acquire(_))),
+    );
+    assert!(!asks, "three other processes wait, and this one asks again at once");
+}
+
+/// ATTACK 12: one lost message, and `acquire()` of an owner that holds the lock already fails at once; a fresh one tries for 10 s.
+#[test]
+fn a_reentry_that_asks_the_store_rides_out_a_lost_message() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    bench.want(&["a"], &owner, FIXED);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    bench.pass(LEASE / 10);
+    bench.want(&["a"], &owner, FIXED);
+    let (lengthen, request) = bench.call();
+    assert!(matches!(request, Request::Renew(_)));
+    bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown()))));
+    let failed = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Failed(_))));
+    assert!(!failed, "patience is five seconds, and no time has passed");
+}
+
+/// ATTACK 13: a lost hold of a shared owner, which another process keeps alive in the store, is not given back by closing, nor by
+/// dropping its guard after it.
+#[test]
+fn a_closed_client_leaves_no_lost_hold_of_a_shared_owner_behind() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &Owner::explicit("shared").unwrap(), KEPT);
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    // Cut off for a while: lost here, while the other process of this owner renews the row, and with it this hold.
+    bench.pass(LEASE * 4);
+    bench.step(Input::Tick);
+    assert!(bench.out.iter().any(|output| matches!(output, Output::Lost(..))));
+    let releases = |bench: &Bench| {
+        let sent = |output: &&Output| matches!(output, Output::Background(sending) if matches!(sending.request, Request::Release(_)));
+        bench.out.iter().filter(sent).count()
+    };
+    bench.step(Input::Close);
+    let mut sent = releases(&bench);
+    bench.step(Input::Release(hold, named("a")));
+    sent += releases(&bench);
+    assert!(sent > 0, "the store counts this hold for as long as the other process lives");
 }

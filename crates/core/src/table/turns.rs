@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::Table;
-use super::entry::Ask;
+use super::entry::{Ask, Releasing, Ticket};
 use super::types::{Context, Output, Outputs, Request, Sending, TicketId, Told, What};
 use crate::error::Error;
 use crate::name::{Name, Names};
@@ -59,7 +61,7 @@ impl Table {
         let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified;
         if notified && !entry.watched {
             entry.ask = Ask::Watching;
-            let context = Context { sent: now, what: What::Watch { name: name.clone() } };
+            let context = Context::new(now, What::Watch { name: name.clone() });
             let request = Request::Watch(name.clone());
             return out.push(Output::To(id, Told::Call(Box::new(Sending { context, request }))));
         }
@@ -88,7 +90,7 @@ impl Table {
                 entry.watched = true;
                 self.reask(now, name, out);
             }
-            Some(error) => self.ask_failed(now, name, error, out),
+            Some(error) => self.ask_failed(now, name, &error, out),
         }
         self.settle(now, name, out);
     }
@@ -109,16 +111,19 @@ impl Table {
     }
 
     /// A call for the first in line failed: tell it, or try again after a pause.
-    pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: Error, out: &mut Outputs) {
+    pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: &Error, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.attempts += 1;
         let asker = entry.series.as_ref().map(|series| series.asker);
-        if let Some(id) = asker.or_else(|| entry.head().map(|(id, _)| id))
-            && let Some(ticket) = entry.queue.get(id)
-            && (!error.is_retryable() || ticket.want.once || now >= ticket.patience)
-        {
+        let asker = asker.or_else(|| entry.head().map(|(id, _)| id));
+        let is_final = |(id, ticket): (TicketId, &Ticket)| {
+            let asked = Some(id) == asker && (!error.is_retryable() || now >= ticket.patience);
+            (asked || ticket.want.once).then_some(id)
+        };
+        let failed: SmallVec<[TicketId; 1]> = entry.queue.iter().filter_map(is_final).collect();
+        for id in failed {
             entry.dequeue(id);
-            out.push(Output::To(id, Told::Failed(error)));
+            out.push(Output::To(id, Told::Failed(error.clone())));
             self.groups.remove(&id);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
@@ -154,8 +159,32 @@ impl Table {
         }
     }
 
+    /// One who asks just once meets others that wait: the first in line asks for both now. Where nobody is to ask for a while, it is
+    /// told that the name is busy.
+    pub(super) fn try_among_others(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get(name) else { return };
+        let pausing =
+            entry.held.as_deref().and_then(|held| held.releasing.as_deref()).is_some_and(Releasing::is_pausing);
+        let others_first = entry.held.is_none() && entry.give_way > now && entry.ask != Ask::Calling;
+        if pausing || others_first || matches!(entry.ask, Ask::Withdrawing { .. }) {
+            let unknown = || Busy { name: name.clone(), holder: None, free_in: None };
+            let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.dequeue(id);
+            }
+            return out.push(Output::To(id, Told::Busy(Box::new(busy))));
+        }
+        if let Ask::Sleeping(_) = entry.ask {
+            self.reask(now, name, out);
+            self.settle(now, name, out);
+        }
+    }
+
     /// The first in line slept long enough.
     pub(super) fn woke(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        if self.lengthening.get(&id).is_some_and(|waiting| waiting.asleep.is_some()) {
+            return self.reenter_again(now, id, name, out);
+        }
         let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
         let Some(entry) = self.entries.get_mut(&home) else { return };
         let Ask::Sleeping(until) = entry.ask else { return };

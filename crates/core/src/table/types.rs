@@ -130,15 +130,21 @@ pub enum Request {
 /// What the table must know again when a call is answered.
 #[derive(Debug)]
 pub struct Context {
-    /// Just before it was sent.
+    /// Just before it was sent, in the table's time.
     pub(crate) sent: Moment,
+    /// What the client's clock had missed by then.
+    pub(crate) missed: Duration,
     pub(crate) what: What,
 }
 
 impl Context {
-    /// Just before the call was sent.
+    pub(crate) fn new(sent: Moment, what: What) -> Self {
+        Self { sent, missed: Duration::ZERO, what }
+    }
+
+    /// Just before the call was sent, by the client's clock.
     pub fn sent(&self) -> Moment {
-        self.sent
+        self.sent - self.missed
     }
 }
 

@@ -50,7 +50,7 @@ impl Table {
             linger: Duration::ZERO,
             rejoin: false,
         });
-        let context = Context { sent: now, what: What::Withdraw { name: name.clone(), number: series.number } };
+        let context = Context::new(now, What::Withdraw { name: name.clone(), number: series.number });
         out.push(Output::Background(Box::new(Sending { context, request })));
         self.settle(now, name, out);
     }
@@ -137,7 +137,7 @@ impl Table {
                     What::Renew(_) => super::Answer::Renew(Err(error())),
                     _ => super::Answer::Release(Err(error())),
                 };
-                self.answer(now, Context { sent: context.sent, what }, answer, out);
+                self.answer(now, Context::new(context.sent, what), answer, out);
             }
         }
     }
