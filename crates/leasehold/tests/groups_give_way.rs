@@ -1,5 +1,5 @@
 //! Groups of one client let another client have its turns, though it is further away from the store.
-#![allow(missing_docs, unused_imports)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
