@@ -66,6 +66,38 @@ pub enum Bug {
     ClockSleeps,
     /// A group that is refused keeps its places on the names that were free.
     GroupKeepsPlaces,
+    /// A lock that is released before its `at_least` is over lets others in at once.
+    AtLeastForgotten,
+    /// The store does not keep others out, though the release asks for it.
+    LingerIgnored,
+    /// A hold goes on after its `max_hold`.
+    MaxHoldIgnored,
+    /// A release that finds nothing to give back says that all is well.
+    GoneReleasedFine,
+    /// Lengthening a lost hold is answered as if it were held.
+    ExtendsLost,
+    /// A hold is not longer after it was lengthened.
+    ExtendsNothing,
+    /// One who asks just once waits with the others when it is refused.
+    TriesWait,
+    /// A lock is passed on for as long as somebody waits here.
+    BudgetIgnored,
+    /// A lease is passed to one who needs a longer one.
+    PassedToLonger,
+    /// The fences of a block are handed out faster than the clock goes.
+    FencesUnpaced,
+    /// What is left of a block is not given back at the release.
+    BlockRestKept,
+    /// A waiting acquire fails with the first call that fails.
+    PatienceIgnored,
+    /// A waiting acquire goes on for ever, though the store never answers.
+    PatienceEndless,
+    /// A group waits for a name that its own owner holds.
+    GroupReenters,
+    /// A lock that was broken goes on being renewed.
+    BrokenRenewed,
+    /// A clock that stood still is not made up for.
+    JumpIgnored,
 }
 
 impl Bug {
@@ -101,6 +133,22 @@ impl Bug {
         Self::ReentersAfterDeadline,
         Self::ClockSleeps,
         Self::GroupKeepsPlaces,
+        Self::AtLeastForgotten,
+        Self::LingerIgnored,
+        Self::MaxHoldIgnored,
+        Self::GoneReleasedFine,
+        Self::ExtendsLost,
+        Self::ExtendsNothing,
+        Self::TriesWait,
+        Self::BudgetIgnored,
+        Self::PassedToLonger,
+        Self::FencesUnpaced,
+        Self::BlockRestKept,
+        Self::PatienceIgnored,
+        Self::PatienceEndless,
+        Self::GroupReenters,
+        Self::BrokenRenewed,
+        Self::JumpIgnored,
     ];
 }
 

@@ -1,7 +1,7 @@
 //! Who believes to hold what: from the grant until the guard is given back or told that it is lost.
 
 use leasehold_core::table::{HoldId, How};
-use leasehold_core::{Fence, Name, Owner};
+use leasehold_core::{Fence, Moment, Name, Owner};
 
 use crate::process::Process;
 
@@ -28,6 +28,10 @@ pub struct Belief {
     pub leased_since: u64,
     /// It is kept without limit.
     pub kept: bool,
+    /// It was taken for a fixed time.
+    pub fixed: bool,
+    /// Its own end, on the client's clock.
+    pub ends: Moment,
 }
 
 impl Belief {

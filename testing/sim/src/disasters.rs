@@ -1,5 +1,7 @@
 //! What befalls processes and the store: pauses, suspends, deaths, cuts, restarts.
 
+use std::time::Duration;
+
 use leasehold_core::planted::Bug;
 use leasehold_core::port::Break;
 use leasehold_core::reference::Reference;
@@ -30,8 +32,12 @@ pub(crate) enum Disaster {
     Restore,
     /// A lock is taken away at the end of its lease.
     Break,
+    /// A lock is taken away at once.
+    Take,
     /// A wall clock jumps ahead.
     Jump,
+    /// A machine and its clock stand still; its wall clock is set right a while later.
+    Standstill,
     /// From now on nothing bad happens.
     Quiet,
 }
@@ -49,7 +55,9 @@ impl World {
             (faults.stops, Disaster::Stop),
             (u64::from(faults.forgets), Disaster::Forget),
             (faults.breaks, Disaster::Break),
+            (faults.takes, Disaster::Take),
             (faults.jumps, Disaster::Jump),
+            (faults.standstills, Disaster::Standstill),
         ];
         for (times, disaster) in kinds {
             for _ in 0..times {
@@ -87,23 +95,75 @@ impl World {
             Disaster::Stop => self.stop_store("stands still"),
             Disaster::Copy => self.old_copy = Some(Box::new(self.store.reference.clone())),
             Disaster::Forget | Disaster::Restore => self.lose_memory(disaster),
-            Disaster::Break => self.break_lock(),
+            Disaster::Break => self.break_lock(Break::AtLeaseEnd),
+            Disaster::Take => self.break_lock(Break::Now),
+            Disaster::Standstill => self.stand_still(client),
             Disaster::Jump => {
                 let ahead = self.random_within(SECOND);
                 self.tell_client(client, "sees the wall clock jump");
-                self.step(client, Input::Jumped(ahead));
+                // What it gives back is over for it sooner than for the store.
+                for name in self.names_in_use(client) {
+                    self.strays[name] = true;
+                }
+                self.jump(client, ahead);
             }
             Disaster::Quiet => {}
         }
     }
 
-    fn break_lock(&mut self) {
+    fn break_lock(&mut self, how: Break) {
         let number = self.chance.within(0..self.names.len() as u64) as usize;
-        let now = self.store.clock.store_time(self.at);
-        self.store.reference.break_lock(now, &self.names[number], Break::AtLeaseEnd);
-        // It stays until the end of its lease, whatever its holder does.
-        self.strays[number] = true;
-        self.story.tell(self.at, Who::Store, Some(number), || "is told to break the lock".into());
+        self.story.tell(self.at, Who::Store, Some(number), || format!("is told to break the lock ({how:?})"));
+        let (before, hints) = self.store.break_lock(self.at, &self.names[number], how);
+        let left = before.holders.iter().filter_map(|holder| holder.left).max().unwrap_or_default();
+        let ends = self.at + left.as_nanos() as u64 * 101 / 100 + 2 * self.plan.clock_step;
+        match how {
+            Break::AtLeaseEnd => {
+                // It stays until the end of its lease, whatever its holder does.
+                self.strays[number] = true;
+                self.breaking.broke(number, before.holders.first().and_then(|holder| holder.fence));
+            }
+            Break::Now => {
+                self.taken_until[number] = self.taken_until[number].max(ends);
+                self.wake_up.free(number, self.at);
+                self.hint(hints);
+            }
+        }
+    }
+
+    /// The clock of a machine stands still, as if no time passed; the wall clock tells it a while after.
+    fn stand_still(&mut self, client: usize) {
+        let left = self.quiet_from - self.at;
+        let span = self.spell().min(left);
+        let most = self.chance.pick(&[1, 1, 150]);
+        let unaware = self.chance.within(0..most * MS).min(left - span);
+        let process = &mut self.processes[client];
+        if process.asleep_until > self.at || process.misled {
+            return;
+        }
+        let ahead = process.clock.moment(self.at + span).since(process.clock.moment(self.at));
+        process.asleep_until = self.at + span;
+        process.awake_since = self.at + span + unaware;
+        process.misled = true;
+        process.clock.sleep_through(span);
+        self.story.tell(self.at, Who::Client(client), None, || {
+            format!("stands still for {} ms, and hears of it {} ms later", span / MS, unaware / MS)
+        });
+        self.agenda.add(self.at + span + unaware, Event::Jumped { client, ahead: ahead.as_nanos() as u64 });
+    }
+
+    fn jump(&mut self, client: usize, ahead: Duration) {
+        self.processes[client].skipped += ahead;
+        self.step(client, Input::Jumped(ahead));
+    }
+
+    /// A client is told that its clock stood still.
+    pub(crate) fn found_out(&mut self, client: usize, ahead: u64) {
+        self.tell_client(client, "hears that its clock stood still");
+        self.processes[client].awake_since = self.at;
+        self.jump(client, Duration::from_nanos(ahead));
+        self.processes[client].misled = false;
+        self.check_holds();
     }
 
     fn spell(&mut self) -> u64 {
@@ -119,7 +179,7 @@ impl World {
         let span = self.spell().min(self.quiet_from - self.at);
         let clock_sleeps = suspended && self.has_bug(Bug::ClockSleeps);
         let process = &mut self.processes[client];
-        if process.asleep_until > self.at {
+        if process.asleep_until > self.at || process.misled {
             return;
         }
         process.asleep_until = self.at + span;
@@ -134,6 +194,9 @@ impl World {
 
     fn die(&mut self, client: usize) {
         self.tell_client(client, "dies");
+        for name in self.names_in_use(client) {
+            self.orphans[name] = true;
+        }
         self.processes[client].alive = false;
         self.beliefs.retain(|belief| belief.client != client);
         if self.chance.permille(500) {

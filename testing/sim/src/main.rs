@@ -14,6 +14,7 @@ Simulated worlds of leasehold's core.
   --planted [--seeds N]      for every known bug: how many seeds until it is caught, and by what
   --bug NAME                 with this bug switched on
   --threads N                default 2
+  --failures N               stop after so many; default 5
 ";
 
 #[derive(Default)]
@@ -25,6 +26,7 @@ struct Args {
     whole: bool,
     bug: Option<Bug>,
     threads: Option<usize>,
+    failures: Option<usize>,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +57,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "--from" => args.from = number()?,
             "--seed" => args.seed = Some(number()?),
             "--threads" => args.threads = Some(number()? as usize),
+            "--failures" => args.failures = Some(number()? as usize),
             "--whole" => args.whole = true,
             "--planted" => args.planted = true,
             "--bug" => {
@@ -80,7 +83,14 @@ fn one(seed: u64, bug: Option<Bug>, whole: bool) -> bool {
 
 fn many(args: &Args) -> bool {
     let begun = Instant::now();
-    let sum = run::sweep(args.from, args.seeds.unwrap_or(10_000), args.bug, args.threads.unwrap_or(2), true);
+    let sum = run::sweep(
+        args.from,
+        args.seeds.unwrap_or(10_000),
+        args.bug,
+        args.threads.unwrap_or(2),
+        args.failures.unwrap_or(5),
+        true,
+    );
     let speed = sum.worlds as f64 / begun.elapsed().as_secs_f64();
     println!("{} worlds, {} events, {} grants; {speed:.0} worlds a second", sum.worlds, sum.events, sum.grants);
     if let Some(first) = sum.failures.first() {

@@ -38,6 +38,8 @@ pub struct Plan {
     pub faulty_for: u64,
     /// What goes wrong in the network and the machines.
     pub faults: Faults,
+    /// After a sleep the keeper may come later than the tasks.
+    pub keeper_late: bool,
     /// What tasks do.
     pub habits: Habits,
 }
@@ -73,8 +75,12 @@ pub struct Faults {
     pub old_copy: bool,
     /// How many times somebody takes a lock away from its holder, at the end of its lease.
     pub breaks: u64,
+    /// How many times somebody takes a lock away at once.
+    pub takes: u64,
     /// The wall clock jumps.
     pub jumps: u64,
+    /// How many times a machine stands still with its clock.
+    pub standstills: u64,
 }
 
 /// What tasks do, in thousandths; zero where nobody in this world does it.
@@ -110,8 +116,8 @@ impl Plan {
     /// Draws a world.
     pub fn draw(chance: &mut Chance) -> Self {
         match chance.within(0..100) {
-            0..4 => Self::contended(chance),
-            4..24 => Self::mixed(chance, true),
+            0..6 => Self::contended(chance),
+            6..24 => Self::mixed(chance, true),
             24..44 => Self::tight(chance),
             _ => Self::mixed(chance, false),
         }
@@ -123,18 +129,20 @@ impl Plan {
         Self {
             clients: mixed.clients.max(2),
             latency: vec![mixed.latency[0]; mixed.clients.max(2)],
-            tasks: chance.pick(&[1, 2, 3]),
+            tasks: chance.pick(&[1, 3, 4]),
             names: 1,
             lease: chance.pick(&[200, 250]) * MS,
             hold: chance.pick(&[150, 300]) * MS,
             call_limit: chance.pick(&[150, 400, 1_000]) * MS,
-            budget: chance.pick(&[0, 1_000, 5_000]) * MS,
+            budget: chance.pick(&[0, 5_000, 5_000, 5_000]) * MS,
             faults: Faults {
                 slow: mixed.faults.slow.max(chance.pick(&[0, 100, 300])),
                 suspends: mixed.faults.suspends.max(chance.pick(&[0, 4])),
+                standstills: mixed.faults.standstills.max(chance.pick(&[0, 0, 4])),
                 cuts: mixed.faults.cuts.max(chance.pick(&[0, 0, 2])),
                 ..mixed.faults
             },
+            keeper_late: chance.permille(700),
             habits: Habits { fixed: chance.pick(&[0, 0, 500]), at_least: 0, group: 0, ..mixed.habits },
             ..mixed
         }
@@ -160,6 +168,7 @@ impl Plan {
             latency: (0..clients).map(|_| near + chance.within(0..near * 2)).collect(),
             faulty_for: chance.within(200 * MS..3 * SECOND),
             faults: if calm { Faults::default() } else { Faults::draw(chance) },
+            keeper_late: chance.permille(300),
             habits,
         }
     }
@@ -167,24 +176,26 @@ impl Plan {
     /// Processes with many tasks that all want one name, some nearer to the store than others.
     fn contended(chance: &mut Chance) -> Self {
         let clients = chance.within(2..5) as usize;
-        let near = chance.pick(&[MS / 20, MS / 5, MS]);
+        let near = chance.pick(&[0, MS / 20, MS / 5, MS]);
+        let names = chance.pick(&[1, 1, 1, 2]);
         let far = if chance.permille(500) { 2 } else { chance.within(2..20) };
         Self {
             clients,
             tasks: 6,
             rounds: 12,
-            names: 1,
+            names,
             lease: chance.pick(&[1_000, 3_000, 30_000]) * MS,
-            hold: chance.pick(&[100, 1_000, 2_000]) * MS / 1_000,
+            hold: if near == 0 { MS / 1_000 } else { chance.pick(&[100, 1_000, 2_000]) * MS / 1_000 },
             call_limit: SECOND,
             budget: chance.pick(&[1, 5, 10]) * MS,
             hints: true,
             clock_step: chance.pick(&[1, MS]),
             fences_kept_for: Duration::ZERO,
-            latency: (0..clients).map(|_| chance.within(near..near * far)).collect(),
+            latency: (0..clients).map(|_| chance.within(near..near * far + 1)).collect(),
             faulty_for: MS,
             faults: Faults::default(),
-            habits: Habits::default(),
+            keeper_late: false,
+            habits: Habits { group: if names > 1 { 300 } else { 0 }, ..Habits::default() },
         }
     }
 
@@ -195,10 +206,13 @@ impl Plan {
 
     /// Whether nothing goes wrong and nobody does anything out of the way: a released lock is taken up at once.
     pub fn is_plain(&self) -> bool {
-        let Habits { once, give_up, fixed, explicit, group, max_hold, at_least, spinning, unsent, close, .. } =
-            self.habits;
-        let out_of_the_way =
-            once + give_up + fixed + explicit + group + max_hold + at_least + spinning + unsent + close;
+        self.is_fair() && self.habits.group == 0
+    }
+
+    /// Whether nothing goes wrong and nobody does anything out of the way but taking several names: everybody has its turn.
+    pub fn is_fair(&self) -> bool {
+        let Habits { once, give_up, fixed, explicit, max_hold, at_least, spinning, unsent, close, .. } = self.habits;
+        let out_of_the_way = once + give_up + fixed + explicit + max_hold + at_least + spinning + unsent + close;
         self.faults == Faults::default() && out_of_the_way == 0 && self.hints
     }
 
@@ -249,7 +263,9 @@ impl Faults {
             forgets: some(&[0, 1]) > 0,
             old_copy: some(&[0, 1]) > 0,
             breaks: some(&[1, 3]),
+            takes: some(&[1, 3]),
             jumps: some(&[0, 1]),
+            standstills: some(&[1, 3]),
         }
     }
 

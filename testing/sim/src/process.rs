@@ -1,11 +1,14 @@
 //! A process: the table that ships, a clock, tasks, and the calls it waits for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::table::{Context, HoldId, Request, Sending, Table, TicketId};
-use leasehold_core::{ClientId, Names, Options, Owner};
+use leasehold_core::{ClientId, Moment, Names, Options, Owner};
 
 use crate::clock::Clock;
+use crate::invariants::extending::Extension;
+use crate::invariants::releasing::Giving;
 
 /// One process and all that is in it.
 #[derive(Debug)]
@@ -29,13 +32,36 @@ pub struct Process {
     /// Its tasks.
     pub tasks: Vec<Task>,
     /// Its calls under way.
-    pub calls: Vec<(u64, Context, Kind)>,
+    pub calls: Vec<Call>,
     /// When its next timer is put down for.
     pub tick_at: u64,
     /// When each name was last granted by the store.
     pub leased_since: [u64; 3],
     /// When the call that is being answered was sent, on true time.
     pub answering_since: u64,
+    /// And on its own clock.
+    pub answering_sent: Moment,
+    /// Its clock stood still, and it has not been told.
+    pub misled: bool,
+    /// For how long it was told that its clock had stood still, in all.
+    pub skipped: Duration,
+    /// How long it goes on asking a store that does not answer.
+    pub patience: Duration,
+    /// Guards on their way back.
+    pub giving: Vec<Giving>,
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub struct Call {
+    /// Its number.
+    pub id: u64,
+    /// To be handed back with its answer.
+    pub context: Context,
+    /// Which answer it awaits.
+    pub kind: Kind,
+    /// When it was sent, on true time and on the client's clock.
+    pub sent: (u64, Moment),
 }
 
 /// Which answer a call awaits.
@@ -94,11 +120,19 @@ pub struct Wanting {
     /// Ask once.
     pub once: bool,
     /// Only a longer lease is wanted.
-    pub extends: bool,
+    pub extends: Option<Extension>,
     /// What it is about to send.
     pub sending: Option<Box<Sending>>,
     /// Since when.
     pub since: u64,
+    /// Since when, on the client's own clock, and what that had skipped by then.
+    pub began: (Moment, Duration),
+    /// The call that it sent last.
+    pub call: u64,
+    /// The store has answered it once.
+    pub heard: bool,
+    /// Its owner may hold the name already.
+    pub again: bool,
 }
 
 /// A guard in a task's hands.

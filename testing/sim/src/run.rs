@@ -62,11 +62,14 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
         | Bug::ResentDeadlineFull
         | Bug::PassedAfterDeadline
         | Bug::ReentersAfterDeadline
-        | Bug::ClockSleeps => &["exclusion", "fence order", "lost before"],
+        | Bug::ClockSleeps
+        | Bug::JumpIgnored => {
+            &["exclusion", "fence order", "lost before", "only the holder releases", "results of release"]
+        }
         Bug::LostOnlyByReply => &["lost before"],
         Bug::KeeperStopsAtPartialRelease => &["keeping"],
         Bug::BlockNotRecorded | Bug::FenceOfRecordOnly | Bug::FenceAheadOfClock | Bug::PassedSameFence => {
-            &["fence order"]
+            &["fence order", "passing on"]
         }
         Bug::RenewalRevives => &["no revival"],
         Bug::ResentReleaseCounts | Bug::FailedRenewalReleases | Bug::ReleaseIgnoresFence | Bug::ReleaseIgnoresOwner => {
@@ -77,6 +80,16 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
             &["wake-up"]
         }
         Bug::HintsEverybody => &["no herd"],
+        Bug::AtLeastForgotten | Bug::LingerIgnored => &["at least"],
+        Bug::MaxHoldIgnored => &["own end"],
+        Bug::GoneReleasedFine => &["results of release"],
+        Bug::ExtendsLost | Bug::ExtendsNothing => &["results of extend"],
+        Bug::TriesWait => &["prompt tries"],
+        Bug::BudgetIgnored | Bug::PassedToLonger | Bug::FencesUnpaced => &["passing on"],
+        Bug::BlockRestKept => &["blocks"],
+        Bug::PatienceIgnored | Bug::PatienceEndless => &["patience"],
+        Bug::GroupReenters => &["already held"],
+        Bug::BrokenRenewed => &["breaking"],
         // Whatever stays behind is found at the end, or by those who wait for it.
         _ => &["nothing left over", "wake-up"],
     }
@@ -95,18 +108,16 @@ pub struct Sum {
     pub failures: Vec<Failure>,
 }
 
-/// How many failures are enough to stop.
-const FAILURES_MAX: usize = 5;
 const SEEDS_AT_A_TIME: u64 = 64;
 
-/// Runs seeds `from..from + count` on `threads` threads; stops after a few failures.
-pub fn sweep(from: u64, count: u64, bug: Option<Bug>, threads: usize, progress: bool) -> Sum {
+/// Runs seeds `from..from + count` on `threads` threads; stops after `failures_max` failures.
+pub fn sweep(from: u64, count: u64, bug: Option<Bug>, threads: usize, failures_max: usize, progress: bool) -> Sum {
     let next = AtomicU64::new(from);
     let sum = Mutex::new(Sum::default());
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| sweep_some(&next, from + count, bug, &sum, progress.then_some(begun)));
+            scope.spawn(|| sweep_some(&next, from + count, bug, &sum, failures_max, progress.then_some(begun)));
         }
     });
     let mut sum = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -114,7 +125,14 @@ pub fn sweep(from: u64, count: u64, bug: Option<Bug>, threads: usize, progress: 
     sum
 }
 
-fn sweep_some(next: &AtomicU64, end: u64, bug: Option<Bug>, sum: &Mutex<Sum>, begun: Option<Instant>) {
+fn sweep_some(
+    next: &AtomicU64,
+    end: u64,
+    bug: Option<Bug>,
+    sum: &Mutex<Sum>,
+    failures_max: usize,
+    begun: Option<Instant>,
+) {
     loop {
         let first = next.fetch_add(SEEDS_AT_A_TIME, Ordering::Relaxed);
         if first >= end {
@@ -123,7 +141,7 @@ fn sweep_some(next: &AtomicU64, end: u64, bug: Option<Bug>, sum: &Mutex<Sum>, be
         let results: Vec<_> = (first..end.min(first + SEEDS_AT_A_TIME)).map(|seed| (seed, check(seed, bug))).collect();
         let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         sum.add(results);
-        if sum.failures.len() >= FAILURES_MAX {
+        if sum.failures.len() >= failures_max {
             return;
         }
         if let Some(begun) = begun

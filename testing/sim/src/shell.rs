@@ -2,16 +2,20 @@
 
 use leasehold_core::options::Term;
 use leasehold_core::planted::Bug;
-use leasehold_core::port::About;
-use leasehold_core::table::{Grant, HoldId, How, Input, Loss, Output, Outputs, Settings, Table, TicketId, Told};
-use leasehold_core::{ClientId, Moment, StoreClock};
+use leasehold_core::port::{About, Give, Release, Released};
+use leasehold_core::table::{
+    Grant, HoldId, How, Input, Loss, Output, Outputs, Request, Settings, Table, TicketId, Told,
+};
+use leasehold_core::{ClientId, Error, Moment, RequestId, StoreClock};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::beliefs::Belief;
 use crate::chance::{MS, SECOND};
 use crate::clock::Clock;
-use crate::invariants::{broken, exclusion, keeping, lost_before};
+use crate::invariants::extending::Extension;
+use crate::invariants::releasing::Giving;
+use crate::invariants::{broken, exclusion, extending, keeping, lost_before, own_end, patience, releasing, tries};
 use crate::process::{Guard, Process, Task, Wanting};
 use crate::store::Ask;
 use crate::story::Who;
@@ -54,11 +58,16 @@ impl World {
             tick_at: 0,
             leased_since: [0; 3],
             answering_since: 0,
+            answering_sent: Moment::default(),
+            misled: false,
+            skipped: Duration::ZERO,
+            patience: Duration::from_millis(patience),
+            giving: Vec::new(),
         });
         for task in 0..tasks {
             let rounds = self.chance.within(1..self.plan.rounds + 1);
             self.processes[index].tasks.push(Task { rounds, ..Task::default() });
-            let after = self.chance.within(0..20 * MS);
+            let after = self.chance.within(0..(20 * MS).min(20 * self.plan.hold));
             self.agenda.add(self.at + after, Event::Act { client: index, task: task as usize, turn: 0 });
         }
         if self.chance.permille(self.plan.habits.close) {
@@ -85,7 +94,7 @@ impl World {
             self.carry_out(client, output);
         }
         self.set_timer(client);
-        self.check_exclusion();
+        self.check_holds();
         self.depth -= 1;
     }
 
@@ -94,9 +103,20 @@ impl World {
             Output::To(ticket, told) => self.told(client, ticket, told),
             Output::Given(hold, result) => {
                 self.story.tell(self.at, Who::Client(client), None, || format!("{hold:?} given back: {result:?}"));
+                self.given(client, hold, &result);
             }
             Output::Lost(hold, _, loss) => self.lost(client, hold, loss),
-            Output::ForHold(_, sending) | Output::Background(sending) => {
+            Output::ForHold(hold, sending) => {
+                let number = match &sending.request {
+                    Request::Release(Release { give: Give::Hold(id), .. }) => Some(id.number),
+                    _ => None,
+                };
+                if let Some(giving) = self.processes[client].giving.iter_mut().find(|giving| giving.hold == hold) {
+                    giving.request = number;
+                }
+                self.carry_out(client, Output::Background(sending));
+            }
+            Output::Background(sending) => {
                 if self.is_faulty() && self.chance.permille(self.plan.habits.unsent / 4) {
                     return self.step(client, Input::Unsent(sending.context));
                 }
@@ -106,10 +126,21 @@ impl World {
         }
     }
 
+    fn given(&mut self, client: usize, hold: HoldId, result: &Result<Released, Error>) {
+        let process = &mut self.processes[client];
+        let Some(at) = process.giving.iter().position(|giving| giving.hold == hold) else { return };
+        let giving = process.giving.swap_remove(at);
+        let id = giving.request.map(|number| RequestId { client: process.id, number });
+        let taken_back = id.is_some_and(|id| self.taken_back.contains(&(id, giving.name)));
+        let verdict = releasing::told(&self.scene(), giving, result, taken_back);
+        self.must(verdict);
+    }
+
     fn told(&mut self, client: usize, ticket: TicketId, told: Told) {
         let Some(task) = self.processes[client].task_of(ticket) else {
             return self.told_nobody(client, told);
         };
+        self.check_told(client, task, &told);
         match told {
             Told::Granted(grants) => self.granted(client, task, &grants),
             Told::Busy(busy) => {
@@ -123,7 +154,7 @@ impl World {
             }
             Told::Extended => self.end_wanting(client, task),
             Told::Call(sending) => {
-                let after = self.chance.within(0..MS / 10);
+                let after = self.chance.within(0..(2 * self.processes[client].latency + 1).min(MS / 10));
                 let task_state = &mut self.processes[client].tasks[task];
                 task_state.sleep += 1;
                 let turn = task_state.turn;
@@ -134,6 +165,33 @@ impl World {
                 }
             }
             Told::Sleep(until) => self.sleep(client, task, until),
+        }
+    }
+
+    /// Whether a task may be told this now.
+    fn check_told(&mut self, client: usize, task: usize, told: &Told) {
+        let Some(want) = &self.processes[client].tasks[task].want else { return };
+        let scene = self.scene();
+        let verdict = match (told, want.extends) {
+            (Told::Extended, Some(extension)) => extending::extended(&scene, client, extension),
+            (Told::Failed(error), None) if error.is_retryable() && !want.again => {
+                patience::failed(&scene, client, want)
+            }
+            (Told::Granted(_) | Told::Busy(_), _) => tries::answered(&scene, client, want),
+            _ => Ok(()),
+        };
+        let lengthened = want.extends.filter(|_| matches!(told, Told::Extended));
+        self.must(verdict);
+        if let Some(extension) = lengthened {
+            self.may_last(client, extension);
+        }
+    }
+
+    /// A fixed hold may have been lengthened.
+    pub(crate) fn may_last(&mut self, client: usize, extension: Extension) {
+        let asked = |held: &&mut Belief| held.client == client && held.hold == extension.hold && held.fixed;
+        if let Some(held) = self.beliefs.iter_mut().find(asked) {
+            held.ends = held.ends.max(extension.asked + extension.term);
         }
     }
 
@@ -205,6 +263,8 @@ impl World {
             how: grant.how,
             leased_since: self.processes[client].leased_since[name],
             kept,
+            fixed: matches!(want.options.term, Term::Fixed(_)),
+            ends: own_end::of(self.now(client), &want.options),
         };
         self.story.tell(self.at, Who::Task(client, task), Some(name), || {
             format!(
@@ -219,14 +279,22 @@ impl World {
         self.must(verdict);
         if grant.how == How::Asked {
             let mut starvation = std::mem::take(&mut self.starvation);
-            let verdict = starvation.turn(&self.scene(), client);
+            let verdict = starvation.turn(&self.scene(), client, name);
             self.starvation = starvation;
             self.must(verdict);
         }
+        let mut at_least = std::mem::take(&mut self.at_least);
+        let verdict = at_least.granted(&self.scene(), &belief, &want.options);
+        self.at_least = at_least;
+        self.must(verdict);
+        let mut passing = std::mem::take(&mut self.passing);
+        let verdict = passing.granted(&self.scene(), &belief, &want.options);
+        self.passing = passing;
+        self.must(verdict);
         self.beliefs.push(belief.clone());
         let verdict = exclusion::granted(&self.scene(), &belief);
         self.must(verdict);
-        self.check_exclusion();
+        self.check_holds();
         let verdict = lost_before::granted(&self.scene(), &belief);
         self.must(verdict);
     }
@@ -270,12 +338,15 @@ impl World {
 
     /// Gives a guard back.
     pub(crate) fn give_back(&mut self, client: usize, guard: &Guard, dropped: bool) {
-        self.beliefs.retain(|belief| belief.client != client || belief.hold != guard.hold);
         let hold = guard.hold;
+        let held = self.beliefs.iter().position(|belief| belief.client == client && belief.hold == hold);
+        let held = held.map(|at| self.beliefs.swap_remove(at));
+        let valid = held.is_some_and(|held| held.is_valid(self.at, &self.processes, &self.names));
         self.story.tell(self.at, Who::Client(client), Some(guard.name), || format!("gives {hold:?} back"));
         if dropped && self.has_bug(Bug::DroppedGuardKept) {
             return;
         }
+        self.processes[client].giving.push(Giving { hold, name: guard.name, valid, request: None });
         let name = self.names[guard.name].clone();
         self.step(client, Input::Release(guard.hold, name));
     }

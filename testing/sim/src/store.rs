@@ -1,6 +1,6 @@
 //! The store of a world: the reference store with a clock of its own, behind the network.
 
-use leasehold_core::port::{Answered, Released};
+use leasehold_core::port::{Answered, Break, Inspected, Released};
 use leasehold_core::reference::{Hints, Reference};
 use leasehold_core::table::{Answer, Request};
 use leasehold_core::{ClientId, Name};
@@ -64,6 +64,13 @@ impl StoreNode {
         };
         hints.retain(|(who, name)| self.watchers.iter().any(|(client, watched)| client == who && watched == name));
         (answer, hints)
+    }
+
+    /// Takes a lock away: who held it, and hints for those who watch.
+    pub fn break_lock(&mut self, at: u64, name: &Name, how: Break) -> (Inspected, Hints) {
+        let (before, mut hints) = self.reference.break_lock(self.clock.store_time(at), name, how);
+        hints.retain(|(who, name)| self.watchers.iter().any(|(client, watched)| client == who && watched == name));
+        (before, hints)
     }
 
     fn watch(&mut self, client: ClientId, name: &Name) {

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::table::{Input, Want};
-use leasehold_core::{Names, Owner};
+use leasehold_core::table::{Input, TicketId, Want};
+use leasehold_core::{Moment, Names, Options, Owner, Term};
 
+use crate::beliefs::Belief;
 use crate::chance::MS;
+use crate::invariants::already_held;
+use crate::invariants::extending::Extension;
 use crate::process::{Guard, Wanting};
 use crate::story::Who;
 use crate::world::{Event, World};
@@ -63,9 +66,33 @@ impl World {
             about: crate::shell::about(),
             once,
         };
-        let wanting = Wanting { ticket, names, owner, options, once, extends: false, sending: None, since: self.at };
+        let ours = |held: &Belief| held.client == client && held.owner == owner;
+        let again = self.beliefs.iter().any(ours);
+        let wanting = Wanting { once, again, ..self.wanting(client, ticket, names, owner, options) };
+        let holds_one = already_held::holds_one(&self.scene(), client, &wanting);
         self.begin_wanting(client, task, wanting);
         self.step(client, Input::Acquire(ticket, want));
+        if holds_one {
+            let waits = self.processes[client].task_of(ticket).is_some();
+            self.must(already_held::asked(client, waits));
+        }
+    }
+
+    fn wanting(&self, client: usize, ticket: TicketId, names: Names, owner: Owner, options: Arc<Options>) -> Wanting {
+        Wanting {
+            ticket,
+            names,
+            owner,
+            options,
+            once: false,
+            extends: None,
+            sending: None,
+            since: self.at,
+            began: (self.now(client), self.processes[client].skipped),
+            call: 0,
+            heard: false,
+            again: false,
+        }
     }
 
     fn begin_wanting(&mut self, client: usize, task: usize, wanting: Wanting) {
@@ -86,7 +113,7 @@ impl World {
         let few = guards.len() < 4;
         let guard = guards[guards.len() - 1].clone();
         if few && self.chance.permille(self.plan.habits.reenter) {
-            let names = Names::One(self.names[guard.name].clone());
+            let names = self.names_again(client, &guard);
             return self.want(client, task, names, guard.owner);
         }
         if self.chance.permille(self.plan.habits.extend) {
@@ -99,21 +126,29 @@ impl World {
         self.next_act(client, task);
     }
 
+    /// The same name again; or by mistake several, of which it holds one.
+    fn names_again(&mut self, client: usize, guard: &Guard) -> Names {
+        let name = self.names[guard.name].clone();
+        let left = self.processes[client].table.time_left(self.now(client), &name, guard.hold);
+        if self.names.len() == 1 || left.is_none() || !self.chance.permille(self.plan.habits.group / 4) {
+            return Names::One(name);
+        }
+        let other = self.names[(guard.name + 1) % self.names.len()].clone();
+        Names::new(vec![name, other]).expect("there is a name")
+    }
+
     fn extend(&mut self, client: usize, task: usize, guard: &Guard) {
         let ticket = self.processes[client].table.ticket();
         let term = guard.options.term.lease() * self.chance.within(1..4) as u32;
         let name = self.names[guard.name].clone();
         let names = Names::One(name.clone());
-        let wanting = Wanting {
-            ticket,
-            names,
-            owner: guard.owner.clone(),
-            options: guard.options.clone(),
-            once: false,
-            extends: true,
-            sending: None,
-            since: self.at,
-        };
+        let asked = self.now(client);
+        let left = self.processes[client].table.time_left(asked, &name, guard.hold);
+        let own_end = matches!(guard.options.term, Term::Fixed(_));
+        let ended = left.filter(|_| own_end).map_or(Moment::NEVER, |left| asked + left);
+        let extension = Extension { hold: guard.hold, name: guard.name, term, asked, ended };
+        let wanting = self.wanting(client, ticket, names, guard.owner.clone(), guard.options.clone());
+        let wanting = Wanting { extends: Some(extension), ..wanting };
         self.story.tell(self.at, Who::Task(client, task), Some(guard.name), || {
             format!("lengthens {:?} by {term:?}", guard.hold)
         });
@@ -163,7 +198,10 @@ impl World {
             }
             return self.cancel(client, task, turn);
         }
-        self.call(client, *sending);
+        let call = self.call(client, *sending);
+        if let Some(want) = &mut self.processes[client].tasks[task].want {
+            want.call = call;
+        }
     }
 
     /// A task no longer wants what it waits for.
@@ -174,6 +212,9 @@ impl World {
         }
         let Some(want) = state.want.take() else { return };
         self.story.tell(self.at, Who::Task(client, task), None, || format!("cancels {:?}", want.ticket));
+        if let Some(extension) = want.extends {
+            self.may_last(client, extension);
+        }
         self.step(client, Input::Cancel(want.ticket, want.names.first().clone()));
         if let Some(sending) = want.sending {
             self.step(client, Input::Unsent(sending.context));

@@ -1,13 +1,14 @@
 //! Calls, answers and hints on their way between processes and the store.
 
-use leasehold_core::port::{Acquired, Released};
-use leasehold_core::table::{Answer, Input, Request, Sending};
+use leasehold_core::port::{Acquired, Give, Released, Renewed};
+use leasehold_core::reference::Hints;
+use leasehold_core::table::{Answer, Context, Input, Request, Sending};
 use leasehold_core::{Error, ErrorKind, Outcome};
 
 use crate::chance::MS;
-use crate::invariants::{herd, only_holder, revival};
+use crate::invariants::{herd, only_holder, patience, revival};
 use crate::network::{self, Fate};
-use crate::process::Kind;
+use crate::process::{Call, Kind, Wanting};
 use crate::store::Ask;
 use crate::story::Who;
 use crate::telling;
@@ -15,19 +16,21 @@ use crate::world::{Event, World};
 
 impl World {
     /// Sends a call; it will be answered, or given up.
-    pub(crate) fn call(&mut self, client: usize, sending: Sending) {
+    pub(crate) fn call(&mut self, client: usize, sending: Sending) -> u64 {
         self.calls += 1;
         let call = self.calls;
         let Sending { context, request } = sending;
         let about = self.about(&request);
-        self.processes[client].calls.push((call, context, Kind::of(&request)));
+        let sent = (self.at, self.now(client));
+        self.processes[client].calls.push(Call { id: call, context, kind: Kind::of(&request), sent });
         if self.is_faulty() && self.chance.permille(self.plan.faults.refuse) {
             self.story.tell(self.at, Who::Client(client), about, || {
                 format!("call {call} is refused: {}", telling::request(&request))
             });
             let answer = Box::new(failed(Kind::of(&request), Outcome::NotApplied));
             let after = self.chance.within(0..2 * MS);
-            return self.agenda.add(self.at + after, Event::Reply { client, call, answer });
+            self.agenda.add(self.at + after, Event::Reply { client, call, answer });
+            return call;
         }
         let broken = self.is_faulty() && self.chance.permille(self.plan.faults.reset);
         let limit = if broken { self.chance.within(0..20 * MS) } else { self.plan.call_limit };
@@ -49,6 +52,7 @@ impl World {
         if let Some(arrives) = fate.arrives {
             self.deliver(arrives, Event::AtStore { client, call, ask });
         }
+        call
     }
 
     pub(crate) fn unwatch(&mut self, client: usize, ask: Ask) {
@@ -85,18 +89,7 @@ impl World {
         let (answer, hints) = self.store.execute(self.at, id, ask);
         self.observe_store(client, call, ask, answer.as_ref(), held_before);
         self.must(herd::hinted(&hints));
-        for (who, name) in hints {
-            let Some(to) = self.client_of(who) else { continue };
-            let fate = self.fate(to, false);
-            let number = self.name_number(&name);
-            let lost = self.chance.permille(self.plan.faults.hint_loss);
-            self.story.tell(self.at, Who::Store, Some(number), || {
-                format!("hints client {to}{}", if lost { " (lost)" } else { "" })
-            });
-            if let (false, Some(arrives)) = (lost, fate.arrives) {
-                self.agenda.add(self.at + arrives, Event::Hint { client: to, name: Some(number) });
-            }
-        }
+        self.hint(hints);
         if let Some(answer) = answer {
             let about = if let Ask::Call(request) = ask { self.about(request) } else { None };
             let fate = self.fate(client, false);
@@ -110,14 +103,32 @@ impl World {
         }
     }
 
+    /// Hints on their way.
+    pub(crate) fn hint(&mut self, hints: Hints) {
+        for (who, name) in hints {
+            let Some(to) = self.client_of(who) else { continue };
+            let fate = self.fate(to, false);
+            let number = self.name_number(&name);
+            let lost = self.chance.permille(self.plan.faults.hint_loss);
+            self.story.tell(self.at, Who::Store, Some(number), || {
+                format!("hints client {to}{}", if lost { " (lost)" } else { "" })
+            });
+            if let (false, Some(arrives)) = (lost, fate.arrives) {
+                self.agenda.add(self.at + arrives, Event::Hint { client: to, name: Some(number) });
+            }
+        }
+    }
+
     /// Sees anew which names are free.
     pub(crate) fn look_at_store(&mut self) {
+        (0..self.names.len()).for_each(|number| self.look_at_name(number));
+    }
+
+    fn look_at_name(&mut self, number: usize) {
         let now = self.store.clock.store_time(self.at);
-        for number in 0..self.names.len() {
-            let inspected = self.store.reference.inspect(now, &self.names[number]);
-            let left = inspected.holders.first().and_then(|holder| holder.left).unwrap_or_default();
-            self.wake_up.free(number, self.at + left.as_nanos() as u64 * 101 / 100);
-        }
+        let inspected = self.store.reference.inspect(now, &self.names[number]);
+        let left = inspected.holders.iter().filter_map(|holder| holder.left).max().unwrap_or_default();
+        self.wake_up.free(number, self.at + left.as_nanos() as u64 * 101 / 100);
     }
 
     fn taken_names(&self) -> u8 {
@@ -136,21 +147,30 @@ impl World {
                     for (name, grant) in request.names.as_slice().iter().zip(grants) {
                         let number = self.name_number(name);
                         self.strays[number] |= stray;
+                        self.passing.reserved(number, grant.block);
                         if before >> number & 1 == 0 {
                             self.fresh.insert(call);
+                            let mut blocks = std::mem::take(&mut self.blocks);
+                            let verdict = blocks.granted(&self.scene(), number, grant.block, request.seen, now);
+                            self.blocks = blocks;
+                            self.must(verdict);
                             let verdict = self.wake_up.taken(&self.scene(), number);
                             self.must(verdict);
                         }
-                        // Other holds of the same owner may last longer than this one.
-                        let inspected = self.store.reference.inspect(now, name);
-                        let longest = inspected.holders.first().and_then(|holder| holder.left).unwrap_or(grant.left);
-                        self.wake_up.free(number, self.at + longest.as_nanos() as u64 * 101 / 100);
+                        self.look_at_name(number);
                     }
                 }
             }
             (Ask::Call(Request::Release(request)), Some(Answer::Release(Ok(answered)))) => {
                 let number = self.name_number(&request.name);
+                if let (Give::Hold(id), true) = (request.give, answered.result != Released::NotHeld) {
+                    self.taken_back.insert((id, number));
+                }
+                if let Released::StillHeld(_) = answered.result {
+                    self.look_at_name(number);
+                }
                 if let Released::Released { .. } = answered.result {
+                    self.blocks.released(number, request.last_used);
                     self.wake_up.free(number, self.at + request.linger.as_nanos() as u64);
                     let verdict = only_holder::removed(&self.scene(), client, number);
                     self.must(verdict);
@@ -160,11 +180,12 @@ impl World {
                 for (renew, result) in renews.iter().zip(&answered.result) {
                     let number = self.name_number(&renew.lease.name);
                     // Renewals know no `not_after`: one that comes late may lengthen what its client has given up.
-                    self.strays[number] |= !self.processes[client].calls.iter().any(|(id, ..)| *id == call);
+                    self.strays[number] |= !self.processes[client].calls.iter().any(|made| made.id == call);
+                    let verdict = self.breaking.renewed(&self.scene(), number, renew.lease.fence, *result);
+                    self.must(verdict);
                     self.must(revival::renewed(*result, before >> number & 1 == 1, number));
-                    let inspected = self.store.reference.inspect(now, &renew.lease.name);
-                    if let Some(left) = inspected.holders.first().and_then(|holder| holder.left) {
-                        self.wake_up.free(number, self.at + left.as_nanos() as u64 * 101 / 100);
+                    if *result != Renewed::Lost {
+                        self.look_at_name(number);
                     }
                 }
             }
@@ -175,21 +196,42 @@ impl World {
     /// An answer arrives; after the call was given up it is ignored.
     pub(crate) fn replied(&mut self, client: usize, call: u64, answer: Answer) {
         let process = &mut self.processes[client];
-        let Some(at) = process.calls.iter().position(|(id, ..)| *id == call) else { return };
-        let (_, context, _) = process.calls.swap_remove(at);
+        let Some(at) = process.calls.iter().position(|made| made.id == call) else { return };
+        let Call { context, sent, .. } = process.calls.swap_remove(at);
         // What an earlier sending was granted is as old as that one.
         let found = matches!(answer, Answer::Acquire(_)) && !self.fresh.remove(&call);
-        process.answering_since = if found { 0 } else { process.clock.true_time(context.sent()) };
-        self.step(client, Input::Answer(context, answer));
+        process.answering_since = if found { 0 } else { sent.0 };
+        process.answering_sent = sent.1;
+        self.answer(client, call, context, answer);
     }
 
     /// A call took too long.
     pub(crate) fn given_up(&mut self, client: usize, call: u64) {
         let process = &mut self.processes[client];
-        let Some(at) = process.calls.iter().position(|(id, ..)| *id == call) else { return };
-        let (_, context, kind) = process.calls.swap_remove(at);
+        let Some(at) = process.calls.iter().position(|made| made.id == call) else { return };
+        let Call { context, kind, .. } = process.calls.swap_remove(at);
         self.story.tell(self.at, Who::Client(client), None, || format!("gives up call {call}"));
-        self.step(client, Input::Answer(context, failed(kind, Outcome::Unknown)));
+        self.answer(client, call, context, failed(kind, Outcome::Unknown));
+    }
+
+    /// Hands an answer to the table; whoever asked in vain for long enough hears of it.
+    fn answer(&mut self, client: usize, call: u64, context: Context, answer: Answer) {
+        let failed = matches!(answer, Answer::Acquire(Err(_)));
+        let heard = matches!(answer, Answer::Acquire(Ok(_)));
+        let asked = |want: &&mut Wanting| want.call == call && want.extends.is_none() && !want.again;
+        let mut wants = self.processes[client].tasks.iter_mut().filter_map(|task| task.want.as_mut());
+        let ticket = wants.find(asked).map(|want| {
+            want.heard |= heard;
+            want.ticket
+        });
+        self.step(client, Input::Answer(context, answer));
+        if let (true, Some(ticket)) = (failed, ticket)
+            && let Some(task) = self.processes[client].task_of(ticket)
+            && let Some(want) = &self.processes[client].tasks[task].want
+        {
+            let verdict = patience::goes_on(&self.scene(), client, want);
+            self.must(verdict);
+        }
     }
 
     pub(crate) fn hinted(&mut self, client: usize, name: Option<usize>) {

@@ -6,16 +6,20 @@ use std::sync::Arc;
 use leasehold_core::planted::{Bug, Planted};
 use leasehold_core::reference::Reference;
 use leasehold_core::table::Answer;
-use leasehold_core::{ClientId, Name};
+use leasehold_core::{ClientId, Name, RequestId};
 
 use crate::agenda::Agenda;
 use crate::beliefs::Belief;
-use crate::chance::{Chance, SECOND};
+use crate::chance::{Chance, MS, SECOND};
 use crate::clock::Clock;
+use crate::invariants::at_least::AtLeast;
+use crate::invariants::blocks::Blocks;
+use crate::invariants::breaking::Breaking;
 use crate::invariants::fences::Fences;
+use crate::invariants::passing::Passing;
 use crate::invariants::starvation::Starvation;
 use crate::invariants::wake_up::WakeUp;
-use crate::invariants::{Scene, Verdict, Violation, exclusion, left_over, wake_up};
+use crate::invariants::{Scene, Verdict, Violation, exclusion, left_over, own_end, wake_up};
 use crate::plan::{self, Plan};
 use crate::process::Process;
 use crate::store::{Ask, StoreNode};
@@ -41,6 +45,12 @@ pub struct World {
     pub(crate) fences: Fences,
     pub(crate) starvation: Starvation,
     pub(crate) wake_up: WakeUp,
+    pub(crate) at_least: AtLeast,
+    pub(crate) passing: Passing,
+    pub(crate) blocks: Blocks,
+    pub(crate) breaking: Breaking,
+    /// Locks were taken away at once: until then their old holders may not know.
+    pub(crate) taken_until: [u64; 3],
     pub(crate) verdict: Verdict,
     pub(crate) story: Story,
     pub(crate) calls: u64,
@@ -49,10 +59,14 @@ pub struct World {
     pub(crate) in_flight: u32,
     /// Calls that were executed, where requests may be repeated.
     pub(crate) executed: BTreeSet<u64>,
+    /// Holds that the store took back, of each name.
+    pub(crate) taken_back: BTreeSet<(RequestId, usize)>,
     /// Calls that took what was free.
     pub(crate) fresh: BTreeSet<u64>,
     /// Names that the second copy of a request took, for nobody: until their lease ends.
     pub(crate) strays: [bool; 3],
+    /// Names that were in use in a process that died: what it held of them stays until its lease ends.
+    pub(crate) orphans: [bool; 3],
     history: History,
 }
 
@@ -70,16 +84,55 @@ pub struct History {
 /// Something that is going to happen.
 #[derive(Debug)]
 pub(crate) enum Event {
-    AtStore { client: usize, call: u64, ask: Ask },
-    Reply { client: usize, call: u64, answer: Box<Answer> },
-    GivenUp { client: usize, call: u64 },
-    Hint { client: usize, name: Option<usize> },
-    Tick { client: usize },
-    Act { client: usize, task: usize, turn: u32 },
-    Send { client: usize, task: usize, turn: u32 },
-    Woke { client: usize, task: usize, sleep: u32 },
-    Cancel { client: usize, task: usize, turn: u32 },
-    Close { client: usize },
+    AtStore {
+        client: usize,
+        call: u64,
+        ask: Ask,
+    },
+    Reply {
+        client: usize,
+        call: u64,
+        answer: Box<Answer>,
+    },
+    GivenUp {
+        client: usize,
+        call: u64,
+    },
+    Hint {
+        client: usize,
+        name: Option<usize>,
+    },
+    Tick {
+        client: usize,
+    },
+    Act {
+        client: usize,
+        task: usize,
+        turn: u32,
+    },
+    Send {
+        client: usize,
+        task: usize,
+        turn: u32,
+    },
+    Woke {
+        client: usize,
+        task: usize,
+        sleep: u32,
+    },
+    Cancel {
+        client: usize,
+        task: usize,
+        turn: u32,
+    },
+    Close {
+        client: usize,
+    },
+    /// A clock that stood still is found out.
+    Jumped {
+        client: usize,
+        ahead: u64,
+    },
     Disaster(crate::disasters::Disaster),
 }
 
@@ -95,7 +148,8 @@ impl Event {
             | Self::Send { client, .. }
             | Self::Woke { client, .. }
             | Self::Cancel { client, .. }
-            | Self::Close { client } => Some(*client),
+            | Self::Close { client }
+            | Self::Jumped { client, .. } => Some(*client),
         }
     }
 }
@@ -130,14 +184,21 @@ impl World {
             fences: Fences::default(),
             starvation: Starvation::default(),
             wake_up: WakeUp::default(),
+            at_least: AtLeast::default(),
+            passing: Passing::default(),
+            blocks: Blocks::default(),
+            breaking: Breaking::default(),
+            taken_until: [0; 3],
             verdict: Ok(()),
             story: Story::new(told),
             calls: 0,
             depth: 0,
             in_flight: 0,
             executed: BTreeSet::new(),
+            taken_back: BTreeSet::new(),
             fresh: BTreeSet::new(),
             strays: [false; 3],
+            orphans: [false; 3],
             history: History::default(),
             plan,
         };
@@ -174,7 +235,7 @@ impl World {
             }
         }
         wake_up::finished(&self.scene())?;
-        left_over::check(&self.scene(), &self.store, self.strays)?;
+        left_over::check(&self.scene(), &self.store, self.strays, self.orphans)?;
         Ok(self.history)
     }
 
@@ -202,7 +263,9 @@ impl World {
                 return;
             }
             if process.asleep_until > self.at {
-                let later = process.asleep_until + self.chance.within(0..300_000);
+                // The keeper may come late to what was due.
+                let late = if matches!(event, Event::Tick { .. }) && self.plan.keeper_late { 10 * MS } else { MS / 3 };
+                let later = process.asleep_until + self.chance.within(0..late);
                 return self.agenda.add(later, event);
             }
         }
@@ -218,6 +281,7 @@ impl World {
             Event::Woke { client, task, sleep } => self.woke(client, task, sleep),
             Event::Cancel { client, task, turn } => self.cancel(client, task, turn),
             Event::Close { client } => self.close(client),
+            Event::Jumped { client, ahead } => self.found_out(client, ahead),
             Event::Disaster(disaster) => self.strike(disaster),
         }
     }
@@ -235,6 +299,7 @@ impl World {
             Event::Cancel { .. } => 9,
             Event::Close { .. } => 10,
             Event::Disaster(_) => 11,
+            Event::Jumped { .. } => 12,
         };
         self.history.events += 1;
         self.digest(kind ^ self.at << 8);
@@ -258,6 +323,7 @@ impl World {
             names: &self.names,
             beliefs: &self.beliefs,
             remembers: self.remembers,
+            taken_until: self.taken_until,
         }
     }
 
@@ -267,7 +333,11 @@ impl World {
         }
     }
 
-    pub(crate) fn check_exclusion(&mut self) {
+    pub(crate) fn check_holds(&mut self) {
+        if !self.beliefs.is_empty() {
+            let verdict = own_end::check(&self.scene());
+            self.must(verdict);
+        }
         if self.beliefs.len() > 1 {
             let verdict = exclusion::check(&self.scene());
             self.must(verdict);
@@ -284,6 +354,11 @@ impl World {
 
     pub(crate) fn name_number(&self, name: &Name) -> usize {
         self.names.iter().position(|known| known == name).unwrap_or(0)
+    }
+
+    /// The names in use in a process.
+    pub(crate) fn names_in_use(&self, client: usize) -> Vec<usize> {
+        self.processes[client].table.names().map(|name| self.name_number(name)).collect()
     }
 
     pub(crate) fn client_of(&self, id: ClientId) -> Option<usize> {

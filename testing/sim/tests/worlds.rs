@@ -9,7 +9,7 @@ const SEEDS_FOR_A_BUG: u64 = 20_000;
 
 #[test]
 fn worlds_run_clean() {
-    let sum = run::sweep(0, SEEDS, None, 2, false);
+    let sum = run::sweep(0, SEEDS, None, 2, 5, false);
     let failures: Vec<String> =
         sum.failures.iter().map(|f| format!("{:?}\n  {}", f.violation, run::command(f.seed, None))).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -14,13 +14,12 @@ pub fn granted(scene: &Scene<'_>, grant: &Belief) -> Verdict {
 
 /// Checks every pair that believes to hold the same name now.
 pub fn check(scene: &Scene<'_>) -> Verdict {
-    if !scene.remembers {
-        return Ok(());
-    }
     for (at, one) in scene.beliefs.iter().enumerate() {
         for other in &scene.beliefs[at + 1..] {
-            let apart = one.name == other.name && one.owner != other.owner;
-            let valid = |belief: &Belief| belief.is_valid(scene.at, scene.processes, scene.names);
+            let apart = one.name == other.name && one.owner != other.owner && scene.is_certain(one.name);
+            let valid = |belief: &Belief| {
+                !scene.is_misled(belief.client) && belief.is_valid(scene.at, scene.processes, scene.names)
+            };
             if apart && valid(one) && valid(other) {
                 let what = format!(
                     "client {} (fence {:?}) and client {} (fence {:?}) are both valid",

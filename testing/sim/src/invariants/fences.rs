@@ -24,9 +24,11 @@ impl Fences {
     pub fn granted(&mut self, scene: &Scene<'_>, grant: &Belief) -> Verdict {
         let told = &mut self.told[grant.name];
         // Where the store forgot a grant, two may be told in either order; only what was told before the other was asked for counts.
-        let before = if scene.remembers { u64::MAX } else { grant.sent };
+        let certain = scene.is_certain(grant.name);
+        let before = if certain { u64::MAX } else { grant.sent };
         // And an old copy of the store may hold an old lease of a shared owner, which others re-enter with its old fence.
-        let ordered = scene.remembers || grant.how == How::Asked && grant.owner.is_generated();
+        let ordered = certain || grant.how == How::Asked && grant.owner.is_generated();
+        let ordered = ordered && !scene.is_misled(grant.client);
         for earlier in told.iter().rev() {
             let same_owner = earlier.owner == grant.owner;
             let again = earlier.fence == grant.fence && same_owner;

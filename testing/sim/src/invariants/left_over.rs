@@ -9,7 +9,7 @@ use crate::store::StoreNode;
 const INVARIANT: &str = "nothing left over";
 
 /// Everything has come to rest, or its time is over.
-pub fn check(scene: &Scene<'_>, store: &StoreNode, strays: [bool; 3]) -> Verdict {
+pub fn check(scene: &Scene<'_>, store: &StoreNode, strays: [bool; 3], orphans: [bool; 3]) -> Verdict {
     for (at, process) in scene.processes.iter().enumerate().filter(|(_, process)| process.alive) {
         let table = &process.table;
         if let Some(name) = table.names().min() {
@@ -24,12 +24,12 @@ pub fn check(scene: &Scene<'_>, store: &StoreNode, strays: [bool; 3]) -> Verdict
     let now = store.clock.store_time(scene.at);
     // A store that executes one sending twice may leave a lease to nobody until it ends.
     for (number, name) in scene.names.iter().enumerate().filter(|(number, _)| !strays[*number]) {
-        check_store(scene, number, &store.reference.inspect(now, name))?;
+        check_store(scene, number, &store.reference.inspect(now, name), orphans[number])?;
     }
     Ok(())
 }
 
-fn check_store(scene: &Scene<'_>, name: usize, inspected: &Inspected) -> Verdict {
+fn check_store(scene: &Scene<'_>, name: usize, inspected: &Inspected, orphaned: bool) -> Verdict {
     let someone_died = scene.processes.iter().any(|process| !process.alive);
     if !scene.remembers {
         return Ok(());
@@ -37,8 +37,7 @@ fn check_store(scene: &Scene<'_>, name: usize, inspected: &Inspected) -> Verdict
     for holder in &inspected.holders {
         let alive = match &holder.owner {
             StoreOwner::Private(request) => scene.processes.iter().any(|p| p.alive && p.id == request.client),
-            // A client that closes does not wait for a shared hold for ever.
-            StoreOwner::Shared(_) => !someone_died && scene.plan.habits.close == 0,
+            StoreOwner::Shared(_) => !orphaned,
         };
         if alive {
             let what = format!("the store still has {} with {:?}", holder.owner, holder.fence);

@@ -9,12 +9,13 @@ const CATCHING_UP: u64 = 25 * MS;
 
 /// A grant is told.
 pub fn granted(scene: &Scene<'_>, grant: &Belief) -> Verdict {
-    if !scene.remembers {
+    if !scene.is_certain(grant.name) || scene.is_misled(grant.client) {
         return Ok(());
     }
     let unaware = |held: &&Belief| {
         let process = &scene.processes[held.client];
-        let awake = process.asleep_until <= scene.at && scene.at >= process.awake_since + CATCHING_UP;
+        let awake =
+            !process.misled && process.asleep_until <= scene.at && scene.at >= process.awake_since + CATCHING_UP;
         held.name == grant.name && held.owner != grant.owner && awake
     };
     match scene.beliefs.iter().find(unaware) {

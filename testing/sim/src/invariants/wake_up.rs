@@ -32,8 +32,10 @@ impl WakeUp {
         for process in scene.processes.iter().filter(|process| process.alive) {
             for want in process.tasks.iter().filter_map(|task| task.want.as_ref()) {
                 let for_this = matches!(&want.names, Names::One(one) if *one == scene.names[name]);
-                let since = want.since.max(calm_since).max(self.free_since[name]);
-                if for_this && !want.once && !want.extends && scene.at.saturating_sub(since) > bound {
+                // Those who wait behind one whose lock was taken away, in its own process, hear of it as late as it does.
+                let free_since = self.free_since[name].max(scene.taken_until[name]);
+                let since = want.since.max(calm_since).max(free_since);
+                if for_this && !want.once && want.extends.is_none() && scene.at.saturating_sub(since) > bound {
                     let waited = (scene.at - since) / MS;
                     return broken("wake-up", Some(name), format!("it was free for {waited} ms while a task waited"));
                 }

@@ -1,0 +1,35 @@
+//! Where the store does not answer, a waiting acquire fails when its patience is over, and not before.
+
+use std::time::Duration;
+
+use super::{Scene, Verdict, broken};
+use crate::process::Wanting;
+
+/// A wish that is not a re-entry fails because the store cannot be reached.
+pub fn failed(scene: &Scene<'_>, client: usize, want: &Wanting) -> Verdict {
+    let process = &scene.processes[client];
+    let left = left(scene, client, want).saturating_sub(process.skipped - want.began.1);
+    if want.once || left.is_zero() && !want.heard {
+        return Ok(());
+    }
+    let name = scene.names.iter().position(|name| name == want.names.first());
+    broken("patience", name, format!("client {client} gives {:?} up, {left:?} too early", want.ticket))
+}
+
+/// A call of a task failed, and it was not told.
+pub fn goes_on(scene: &Scene<'_>, client: usize, want: &Wanting) -> Verdict {
+    if want.heard || !want.once && !left(scene, client, want).is_zero() {
+        return Ok(());
+    }
+    let name = scene.names.iter().position(|name| name == want.names.first());
+    broken(
+        "patience",
+        name,
+        format!("client {client} goes on asking for {:?}, though the store is silent", want.ticket),
+    )
+}
+
+fn left(scene: &Scene<'_>, client: usize, want: &Wanting) -> Duration {
+    let process = &scene.processes[client];
+    (want.began.0 + process.patience).since(process.clock.moment(scene.at))
+}
