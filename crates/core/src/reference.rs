@@ -181,7 +181,7 @@ impl Reference {
     fn renew_one(&mut self, now: StoreTime, renew: &Renew) -> Renewed {
         let planted = self.planted;
         let Some(row) = self.row(now, &renew.lease, planted.is(Bug::RenewalRevives)) else { return Renewed::Lost };
-        if row.broken {
+        if row.broken && !planted.is(Bug::BrokenRenewed) {
             return Renewed::Lost;
         }
         let revives = planted.is(Bug::RenewalRevives);
@@ -218,11 +218,11 @@ impl Reference {
             return nothing(left);
         }
         let row = record.rows.remove(at);
-        let nobody_came_after = record.last == row.block.last();
+        let nobody_came_after = record.last == row.block.last() && !planted.is(Bug::BlockRestKept);
         if let (true, Some(used)) = (nobody_came_after, request.last_used) {
             record.last = used.clamp(row.block.first, row.block.last());
         }
-        record.linger(now, request.linger);
+        record.linger(now, if planted.is(Bug::LingerIgnored) { Duration::ZERO } else { request.linger });
         record.waiters.retain(|waiter| waiter.client != request.client && waiter.until > now);
         let waiters = u32::try_from(record.waiters.len()).unwrap_or(u32::MAX);
         let hints = if request.linger.is_zero() { record.hints(&request.name, planted) } else { Hints::new() };

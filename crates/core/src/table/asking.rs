@@ -259,7 +259,13 @@ impl Table {
             holds: SmallVec::new(),
             releasing: None,
         };
-        let end = hold_end(now, sent, &held, want);
+        if self.bug(Bug::AtLeastForgotten) {
+            held.at_least = sent;
+        }
+        let mut end = hold_end(now, sent, &held, want);
+        if want.options.max_hold.is_some() && self.bug(Bug::MaxHoldIgnored) {
+            end = Moment::NEVER;
+        }
         let given = held.enter(hold, end, want.options.term, How::Asked);
         let entry = self.entries.entry(name.clone()).or_default();
         entry.ask = Ask::Idle;

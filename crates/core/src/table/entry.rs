@@ -308,11 +308,12 @@ impl Entry {
     pub(crate) fn can_pass_on(&self, now: Moment, planted: Planted) -> bool {
         let (Some(held), Some((_, next))) = (self.held.as_deref(), self.head()) else { return false };
         let in_time = now < held.deadline || planted.is(Bug::PassedAfterDeadline);
-        let fence =
-            held.has_fence_to_pass(now) || planted.is(Bug::PassedSameFence) || planted.is(Bug::FenceAheadOfClock);
+        let fence = held.has_fence_to_pass(now, planted)
+            || planted.is(Bug::PassedSameFence)
+            || planted.is(Bug::FenceAheadOfClock);
         next.is_passable()
-            && next.want.options.term.lease() <= held.keep
-            && now < held.budget_end
+            && (next.want.options.term.lease() <= held.keep || planted.is(Bug::PassedToLonger))
+            && (now < held.budget_end || planted.is(Bug::BudgetIgnored))
             && now >= held.at_least
             && in_time
             && fence
@@ -449,9 +450,10 @@ impl Held {
     }
 
     /// Whether the next fence of the block may be handed out: the clock has gone on by as many units as fences were used.
-    pub(crate) fn has_fence_to_pass(&self, now: Moment) -> bool {
+    pub(crate) fn has_fence_to_pass(&self, now: Moment, planted: Planted) -> bool {
         let next = u64::from(self.passes) + 1;
-        let paced = now >= self.granted + Duration::from_nanos(next * FENCE_UNIT_NANOS);
+        let paced =
+            now >= self.granted + Duration::from_nanos(next * FENCE_UNIT_NANOS) || planted.is(Bug::FencesUnpaced);
         self.passes + 1 < self.block.len && self.passes < PASSES_MAX && paced
     }
 

@@ -26,7 +26,9 @@ impl Table {
             let held = self.entries.get(*name).and_then(|entry| entry.held.as_deref());
             held.is_some_and(|held| held.holder == want.owner && held.releasing.is_none() && now < held.deadline)
         };
-        if let Some(name) = names.iter().find(holds_one) {
+        if let Some(name) = names.iter().find(holds_one)
+            && !self.bug(Bug::GroupReenters)
+        {
             let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
             let error = Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name);
             return out.push(Output::To(id, Told::Failed(error)));
@@ -142,6 +144,7 @@ impl Table {
         entry.ask = Ask::Idle;
         match busy {
             Some(busy) => {
+                self.refuse_tries(&busy.name, &busy, out);
                 let held = if names.as_slice().contains(&busy.name) { busy.name } else { home.clone() };
                 if held != *home {
                     self.move_to(now, id, home, &held, out);

@@ -167,9 +167,14 @@ impl Table {
         out: &mut Outputs,
     ) {
         let held = self.entries.get_mut(name).and_then(Entry::live);
-        let wanted = lease::deadline(sent, term);
+        let wanted = if self.settings.planted.is(Bug::ExtendsNothing) {
+            now + Duration::from_nanos(1)
+        } else {
+            lease::deadline(sent, term)
+        };
         let told = match held.and_then(|held| held.extend(hold, wanted, now)) {
             Some(()) => Told::Extended,
+            None if self.settings.planted.is(Bug::ExtendsLost) => Told::Extended,
             None => Told::Failed(lost("extend")),
         };
         out.push(Output::To(id, told));
@@ -200,7 +205,11 @@ impl Table {
             if planted.is(Bug::KeeperStopsAtPartialRelease) {
                 held.holds.iter_mut().for_each(|hold| hold.end = held.deadline);
             }
-            let result = if ended { Err(lost("release")) } else { Ok(Released::StillHeld(still as u32)) };
+            let result = if ended || now >= held.deadline {
+                Err(lost("release"))
+            } else {
+                Ok(Released::StillHeld(still as u32))
+            };
             out.push(Output::Given(hold, result));
             return self.settle(now, name, out);
         }
@@ -319,11 +328,13 @@ impl Table {
         let Some(entry) = entry else { return released_late(hold, reply, out) };
         let Some(held) = entry.held.as_deref_mut() else { return };
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
+        let planted = self.settings.planted;
         let at;
         let result = match reply {
             Ok(answered) => {
                 at = answered.at;
-                let gone = answered.result == Released::NotHeld && !releasing.resent;
+                let gone =
+                    answered.result == Released::NotHeld && !releasing.resent && !planted.is(Bug::GoneReleasedFine);
                 if gone { Err(lost("release")) } else { Ok(answered.result) }
             }
             Err(error) => {

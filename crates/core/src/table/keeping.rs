@@ -162,6 +162,7 @@ impl Table {
     /// under way: that may end leases early, never lengthen them. But the wall clock may just have been set: so nothing that the
     /// store may still have is taken to be over for it.
     pub(super) fn jumped(&mut self, now: Moment, ahead: Duration, out: &mut Outputs) {
+        let ahead = if self.bug(Bug::JumpIgnored) { Duration::ZERO } else { ahead };
         self.jumped += ahead;
         for entry in self.entries.values_mut() {
             entry.last_longer(ahead);

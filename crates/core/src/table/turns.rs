@@ -27,12 +27,25 @@ impl Table {
     }
 
     pub(super) fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
+        if self.bug(Bug::TriesWait) {
+            return;
+        }
         let Some(entry) = self.entries.get_mut(name) else { return };
         let once: Vec<TicketId> = entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
         for id in once {
             entry.dequeue(id);
             self.groups.remove(&id);
             out.push(Output::To(id, Told::Busy(Box::new(busy.clone()))));
+        }
+    }
+
+    /// Nobody is going to ask for a while: those who ask just once are told so, with what is known.
+    fn refuse_tries_now(&mut self, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get(name) else { return };
+        if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
+            let unknown = || Busy { name: name.clone(), holder: None, free_in: None };
+            let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
+            self.refuse_tries(name, &busy, out);
         }
     }
 
@@ -56,8 +69,11 @@ impl Table {
 
     /// The first in line subscribes where it has not, else sleeps.
     pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
+        if self.entries.get(name).is_some_and(|entry| entry.give_way > now) {
+            self.refuse_tries_now(name, out);
+        }
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, ticket)) = entry.queue.head() else { return };
+        let Some((id, ticket)) = entry.queue.head() else { return self.unwanted(now, name, out) };
         let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified;
         if notified && !entry.watched {
             entry.ask = Ask::Watching;
@@ -114,10 +130,14 @@ impl Table {
     pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: &Error, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.attempts += 1;
+        let planted = self.settings.planted;
         let asker = entry.series.as_ref().map(|series| series.asker);
         let asker = asker.or_else(|| entry.head().map(|(id, _)| id));
         let is_final = |(id, ticket): (TicketId, &Ticket)| {
-            let asked = Some(id) == asker && (!error.is_retryable() || now >= ticket.patience);
+            let asked = Some(id) == asker
+                && (!error.is_retryable()
+                    || (now >= ticket.patience || planted.is(Bug::PatienceIgnored))
+                        && !planted.is(Bug::PatienceEndless));
             (asked || ticket.want.once).then_some(id)
         };
         let failed: SmallVec<[TicketId; 1]> = entry.queue.iter().filter_map(is_final).collect();
@@ -140,8 +160,9 @@ impl Table {
     }
 
     pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        self.refuse_tries_now(name, out);
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, _)) = entry.queue.head() else { return };
+        let Some((id, _)) = entry.queue.head() else { return self.unwanted(now, name, out) };
         let until = now + waiting::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
         entry.ask = Ask::Sleeping(until);
         out.push(Output::To(id, Told::Sleep(until)));
