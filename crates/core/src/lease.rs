@@ -40,6 +40,11 @@ fn given_up(left: Duration) -> Duration {
     left / DRIFT_PART + DRIFT_FIXED + REACTION.min(left / 4)
 }
 
+/// The lease to ask for so that its holder may act for `span`: what the deadline gives up is added, and no less than every store takes.
+pub fn to_last(span: Duration) -> Duration {
+    span.saturating_add(span / 50).saturating_add(DRIFT_FIXED + REACTION * 2).max(Duration::from_millis(200))
+}
+
 /// When the store's own lease is over for certain, though its clock be the slower one: for giving up on a release.
 pub fn surely_over(received: Moment, left: Duration) -> Moment {
     received + left + left / DRIFT_PART + DRIFT_FIXED
@@ -71,6 +76,16 @@ mod tests {
         let end = deadline(sent, Duration::from_secs(30));
         assert_eq!(end.since(sent), Duration::from_millis(30_000 - 300 - 2 - 20));
         assert_eq!(deadline(sent, Duration::from_millis(200)).since(sent), Duration::from_millis(200 - 2 - 2 - 20));
+    }
+
+    #[test]
+    fn what_is_asked_for_to_last_so_long_lasts_so_long() {
+        let sent = Moment::from_nanos(0);
+        for ms in [0, 1, 50, 200, 5_000, 86_400_000] {
+            let span = Duration::from_millis(ms);
+            assert!(deadline(sent, to_last(span)).since(sent) >= span, "{span:?}");
+        }
+        assert!(to_last(Duration::MAX) > Duration::from_secs(1));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Contest, Entry, Held, Series, Ticket, can_pass, hold_end};
+use super::entry::{Ask, Contest, Entry, Held, Series, Ticket, can_pass, hold_end, nanos};
 use super::types::{Context, HoldId, How, Output, Outputs, Request, Sending, TicketId, Told, Want, What};
 use crate::error::Outcome;
 use crate::fence::Block;
@@ -246,7 +246,7 @@ impl Table {
             holder: want.owner.clone(),
             block: grant.block,
             passes: 0,
-            keep: want.options.term.lease(),
+            keep_nanos: nanos(want.options.term.lease()),
             granted: now,
             budget_end: if can_pass(&want.owner, &want.options) { now + want.options.budget } else { now },
             deadline,

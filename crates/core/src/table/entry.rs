@@ -183,7 +183,8 @@ pub(crate) struct Held {
     pub(crate) block: Block,
     /// How many fences of the block were used beyond the first.
     pub(crate) passes: u32,
-    pub(crate) keep: Duration,
+    /// The lease that it is renewed for, in nanoseconds: half the room of a duration, in what every held lock needs.
+    pub(crate) keep_nanos: u64,
     pub(crate) granted: Moment,
     /// Passed on no later than this.
     pub(crate) budget_end: Moment,
@@ -312,7 +313,7 @@ impl Entry {
             || planted.is(Bug::PassedSameFence)
             || planted.is(Bug::FenceAheadOfClock);
         next.is_passable()
-            && (next.want.options.term.lease() <= held.keep || planted.is(Bug::PassedToLonger))
+            && (next.want.options.term.lease() <= held.keep() || planted.is(Bug::PassedToLonger))
             && (now < held.budget_end || planted.is(Bug::BudgetIgnored))
             && now >= held.at_least
             && in_time
@@ -357,6 +358,10 @@ impl Ticket {
         let group = self.want.names.as_slice().len() > 1;
         !group && can_pass(&self.want.owner, &self.want.options)
     }
+}
+
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Only kept leases of generated owners are passed on, and none that must stay taken for a while.
@@ -409,6 +414,16 @@ impl Releasing {
 }
 
 impl Held {
+    /// The lease that it is renewed for.
+    pub(crate) fn keep(&self) -> Duration {
+        Duration::from_nanos(self.keep_nanos)
+    }
+
+    /// From now on it is renewed for at least so long.
+    pub(crate) fn keep_for(&mut self, lease: Duration) {
+        self.keep_nanos = self.keep_nanos.max(nanos(lease));
+    }
+
     /// A request to keep it for `term` from now.
     pub(crate) fn renewal(&self, client: ClientId, name: &Name, term: Duration) -> Renew {
         let lease = Lease { name: name.clone(), owner: self.owner(client), fence: self.block.first };
@@ -482,7 +497,7 @@ impl Held {
             fence: Some(self.fence()),
             holds: u32::try_from(self.holds.len()).unwrap_or(u32::MAX),
             left: Some(self.deadline.since(now)),
-            lease: Some(self.keep),
+            lease: Some(self.keep()),
             since: Some(clock.latest(now) - now.since(self.granted)),
             about: self.about.clone(),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::entry::{Ask, Entry, Ghost, Held, Releasing, Series, hold_end};
+use super::entry::{Ask, Entry, Ghost, Held, Releasing, Series, hold_end, nanos};
 use super::types::{Context, HoldId, How, Loss, Output, Outputs, Request, Sending, Then, TicketId, Told, Want, What};
 use super::{Lengthening, Table};
 use crate::error::{Error, ErrorKind, Outcome};
@@ -35,7 +35,7 @@ impl Table {
             return self.lengthen(now, id, name, term, Then::Enter(Box::new(want)), out);
         }
         if let Term::Kept(keep) = want.options.term {
-            held.keep = held.keep.max(keep);
+            held.keep_for(keep);
         }
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, now, held, &want);
@@ -148,7 +148,7 @@ impl Table {
         let Some(held) = ours.filter(|held| held.holder == want.owner).filter(in_time) else {
             return self.acquire(now, id, want, out);
         };
-        held.keep = held.keep.max(want.options.term.lease());
+        held.keep_for(want.options.term.lease());
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, sent, held, &want);
         let grant = held.enter(hold, end, want.options.term, How::Reentered);
@@ -289,7 +289,7 @@ impl Table {
             holder: Owner::generated([0, 0]),
             block: grant.block,
             passes: 0,
-            keep: grant.left,
+            keep_nanos: nanos(grant.left),
             granted: now,
             budget_end: now,
             deadline: now,
@@ -426,14 +426,14 @@ impl Held {
 
     /// How soon it must be renewed to be kept: its usual lease, or what is left of it where that is less.
     pub(super) fn short_of(&self, now: Moment) -> Duration {
-        self.keep.min(self.deadline.since(now))
+        self.keep().min(self.deadline.since(now))
     }
 
     /// The store said how much is left of a renewal sent at `sent`. Answers may come out of order; a lease is never shortened.
     pub(super) fn prolong(&mut self, now: Moment, sent: Moment, left: Duration) {
         self.deadline = self.deadline.max(lease::deadline(sent, left));
         self.over = self.over.max(lease::surely_over(now, left));
-        self.renew_due = self.renew_due.max(lease::renew_due(sent, left.min(self.keep)));
+        self.renew_due = self.renew_due.max(lease::renew_due(sent, left.min(self.keep())));
     }
 }
 

@@ -63,8 +63,7 @@ impl Table {
         {
             held.renewing = true;
             held.renew_due = lease::renew_hanging(now, held.short_of(now));
-            let needed = held.needed_until().since(now).max(held.keep / 3);
-            let term = held.keep.min(needed);
+            let term = held.keep().min(lease::to_last(held.needed_until().since(now)));
             held.may_last(now + self.settings.call_limit, term);
             renewals.push((held.renewal(self.settings.client, name, term), held.number));
         }
