@@ -59,6 +59,11 @@ impl Owner {
         Err(Error::new(ErrorKind::BadArgument, "owner", fault))
     }
 
+    /// An explicit owner whose id was checked before.
+    pub(crate) fn shared(id: Arc<str>) -> Self {
+        Self(Kind::Explicit(id))
+    }
+
     /// The user's id, where the owner is explicit.
     pub fn as_explicit(&self) -> Option<&Arc<str>> {
         match &self.0 {

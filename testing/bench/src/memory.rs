@@ -11,6 +11,9 @@ use crate::figure::{Bound, Figure};
 
 const NAMES: usize = 1_000_000;
 const KEPT: usize = 100_000;
+/// How this program is told to measure kept locks once, and nothing else.
+pub(crate) const KEPT_ONCE: &str = "--kept-once";
+const PROCESSES: usize = 5;
 const MIB: f64 = 1_048_576.0;
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -50,10 +53,41 @@ async fn take_names(client: &Client, names: usize) {
 }
 
 /// A hundred thousand kept locks: what the client needs for each beyond what the store itself needs.
+///
+/// Resident memory depends on where an allocator happens to put things: the median of several processes counts.
 pub(crate) fn kept_locks() -> Vec<Figure> {
+    let mut runs: Vec<[f64; 3]> = (0..PROCESSES).map(|_| in_a_process_of_its_own()).collect();
+    runs.sort_by(|a, b| a[2].total_cmp(&b[2]));
+    let [valid, store, client] = runs[PROCESSES / 2];
+    vec![
+        Figure { what: "100,000 kept locks: still valid", value: valid, unit: "", bound: Bound::AtLeast(KEPT as f64) },
+        Figure { what: "memory of the store alone, each", value: store, unit: "bytes", bound: Bound::Told },
+        Figure {
+            what: "memory of the client, guard included, each",
+            value: client,
+            unit: "bytes",
+            bound: Bound::AtMost(400.0),
+        },
+        Figure {
+            what: "… largest of the processes", value: runs[PROCESSES - 1][2], unit: "bytes", bound: Bound::Told
+        },
+    ]
+}
+
+fn in_a_process_of_its_own() -> [f64; 3] {
+    let this = std::env::current_exe().expect("the path of this program");
+    let output = std::process::Command::new(this).arg(KEPT_ONCE).output().expect("a process");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let figures: Vec<f64> = text.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
+    figures.try_into().unwrap_or_else(|_| panic!("three figures, not {text:?}"))
+}
+
+/// One such measurement: how many are valid, and bytes for each in the store and in the client.
+pub(crate) fn kept_once() {
     let store = store_alone();
     let (both, valid) = runtime().block_on(async {
         let client = Client::connect("memory:bench-kept").await.expect("a client");
+        take_names(&client, 1_000).await;
         let before = resident();
         let mut guards: Vec<Guard> = Vec::with_capacity(KEPT);
         for number in 0..KEPT {
@@ -62,27 +96,7 @@ pub(crate) fn kept_locks() -> Vec<Figure> {
         let grown = resident() - before;
         (grown, guards.iter().filter(|guard| guard.is_valid()).count())
     });
-    let each = (both - store) / KEPT as f64;
-    vec![
-        Figure {
-            what: "100,000 kept locks: still valid",
-            value: valid as f64,
-            unit: "",
-            bound: Bound::AtLeast(KEPT as f64),
-        },
-        Figure {
-            what: "memory of the store alone, each",
-            value: store / KEPT as f64,
-            unit: "bytes",
-            bound: Bound::Told,
-        },
-        Figure {
-            what: "memory of the client, guard included, each",
-            value: each,
-            unit: "bytes",
-            bound: Bound::AtMost(400.0),
-        },
-    ]
+    println!("{valid} {} {}", store / KEPT as f64, (both - store) / KEPT as f64);
 }
 
 /// The same locks in a store without a client.

@@ -242,7 +242,6 @@ impl Table {
         self.seen = self.seen.max(grant.block.first);
         let mut held = Held {
             number: series.number,
-            shared: series.shared(),
             holder: want.owner.clone(),
             block: grant.block,
             passes: 0,
@@ -251,7 +250,7 @@ impl Table {
             budget_end: if can_pass(&want.owner, &want.options) { now + want.options.budget } else { now },
             deadline,
             over: lease::surely_over(now, left).max(series.over),
-            taint: series.taint,
+            taint: series.taint.unwrap_or_default(),
             renew_due: lease::renew_due(sent, left),
             renewing: false,
             at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },

@@ -176,9 +176,7 @@ pub(crate) struct Ticket {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) number: u64,
-    /// The owner in the store, where several clients may share it; else it is this asking alone.
-    pub(crate) shared: Option<Arc<str>>,
-    /// Who holds it here.
+    /// Who holds it here; where explicit, in the store too.
     pub(crate) holder: Owner,
     pub(crate) block: Block,
     /// How many fences of the block were used beyond the first.
@@ -191,8 +189,8 @@ pub(crate) struct Held {
     pub(crate) deadline: Moment,
     /// The store's own lease is surely over then.
     pub(crate) over: Moment,
-    /// A sending of its request whose answer was lost may be executed until then, by the store's clock.
-    pub(crate) taint: Option<StoreTime>,
+    /// A sending of its request whose answer was lost may be executed until then, by the store's clock; long past, where there is none.
+    pub(crate) taint: StoreTime,
     pub(crate) renew_due: Moment,
     pub(crate) renewing: bool,
     /// Others are to be kept out until then.
@@ -382,11 +380,11 @@ pub(crate) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &Want) -> M
 }
 
 impl Series {
-    /// The owner, where several clients may share it.
-    pub(crate) fn shared(&self) -> Option<Arc<str>> {
+    /// Who holds, here, what this series was granted and nobody takes.
+    pub(crate) fn nobody(&self) -> Owner {
         match &self.owner {
-            StoreOwner::Private(_) => None,
-            StoreOwner::Shared(id) => Some(id.clone()),
+            StoreOwner::Private(_) => Owner::generated([0, 0]),
+            StoreOwner::Shared(id) => Owner::shared(id.clone()),
         }
     }
 
@@ -419,6 +417,16 @@ impl Held {
         Duration::from_nanos(self.keep_nanos)
     }
 
+    /// Other processes may hold it too, under the same owner.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.holder.is_generated()
+    }
+
+    /// A sending of its request was not answered.
+    pub(crate) fn is_tainted(&self) -> bool {
+        self.taint > StoreTime::default()
+    }
+
     /// From now on it is renewed for at least so long.
     pub(crate) fn keep_for(&mut self, lease: Duration) {
         self.keep_nanos = self.keep_nanos.max(nanos(lease));
@@ -432,7 +440,7 @@ impl Held {
 
     /// The owner as the store keeps it.
     pub(crate) fn owner(&self, client: ClientId) -> StoreOwner {
-        match &self.shared {
+        match self.holder.as_explicit() {
             Some(id) => StoreOwner::Shared(id.clone()),
             None => StoreOwner::Private(RequestId { client, number: self.number }),
         }
@@ -450,7 +458,7 @@ impl Held {
 
     fn due(&self) -> Moment {
         if let Some(releasing) = &self.releasing {
-            return if self.shared.is_some() { releasing.again } else { releasing.again.min(self.over) };
+            return if self.is_shared() { releasing.again } else { releasing.again.min(self.over) };
         }
         let renew = if self.needed_until() > self.deadline { self.renew_due } else { Moment::NEVER };
         let ends = self.holds.iter().map(|hold| hold.end).min().unwrap_or(Moment::NEVER);
@@ -478,7 +486,7 @@ impl Held {
             name: name.clone(),
             owner: self.owner(client),
             // A late sending of the same request may have taken it again, under another fence.
-            fence: self.taint.is_none().then_some(self.block.first),
+            fence: (!self.is_tainted()).then_some(self.block.first),
             give: Give::Hold(RequestId { client, number: self.number }),
             last_used: Some(self.fence()),
             linger: self.at_least.since(now),
@@ -488,7 +496,11 @@ impl Held {
 
     /// What is to be released when the last guard is gone.
     pub(crate) fn ghost(&self, client: ClientId, name: &Name, now: Moment) -> Ghost {
-        Ghost { request: self.release(client, name, now, false), over: self.over, taint: self.taint }
+        Ghost {
+            request: self.release(client, name, now, false),
+            over: self.over,
+            taint: self.is_tainted().then_some(self.taint),
+        }
     }
 
     pub(crate) fn describe(&self, client: ClientId, now: Moment, clock: &StoreClock) -> Holder {

@@ -12,7 +12,6 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
 use crate::options::Term;
-use crate::owner::Owner;
 use crate::planted::Bug;
 use crate::port::{Granted, Release, Released, Renewed, Reply};
 use crate::time::Moment;
@@ -285,8 +284,7 @@ impl Table {
         entry.series = None;
         entry.held = Some(Box::new(Held {
             number: series.number,
-            shared: series.shared(),
-            holder: Owner::generated([0, 0]),
+            holder: series.nobody(),
             block: grant.block,
             passes: 0,
             keep_nanos: nanos(grant.left),
@@ -294,7 +292,7 @@ impl Table {
             budget_end: now,
             deadline: now,
             over: lease::surely_over(now, grant.left).max(series.over),
-            taint: series.taint,
+            taint: series.taint.unwrap_or_default(),
             renew_due: Moment::NEVER,
             renewing: false,
             at_least: now,
@@ -348,8 +346,7 @@ impl Table {
             }
         };
         let rejoined = releasing.request.rejoin;
-        let late = held.taint.filter(|taint| at <= *taint);
-        let ghost = late.map(|_| held.ghost(client, name, now));
+        let ghost = (at <= held.taint).then(|| held.ghost(client, name, now));
         entry.held = None;
         let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
         if others_wait && result.is_ok() && !self.settings.planted.is(Bug::NoGivingWay) {
@@ -381,7 +378,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.as_deref_mut() else { return };
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
-        if now >= held.over && (held.shared.is_none() || self.closed) {
+        if now >= held.over && (held.holder.is_generated() || self.closed) {
             entry.held = None;
             return self.pursue(now, name, out);
         }

@@ -89,7 +89,7 @@ impl Table {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
-        let release = (may_be_there || held.taint.is_some()).then(|| Arc::new(held.ghost(client, name, now)));
+        let release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
         for hold in &held.holds {
             self.ghosts.insert(hold.id, (loss, release.clone()));
             if !(held.renewing && loss == Loss::TimeEnded && self.settings.planted.is(Bug::LostOnlyByReply)) {
