@@ -1,4 +1,4 @@
-//! `cargo run --release -p leasehold-bench [WHAT…]`: measures, prints figure and bound, and fails where a bound is missed.
+//! `scripts/bench [WHAT…]`: measures, prints figure and bound, and fails where a bound is missed.
 
 mod contention;
 mod figure;
