@@ -59,7 +59,7 @@ fn at(seconds: u64) -> StoreTime {
     StoreTime::from_nanos((1_000 + seconds) * 1_000_000_000)
 }
 
-/// ATTACK 07: a process dies; another of the same explicit owner takes and gives back the lock now and then.
+/// A process dies; another of the same explicit owner takes and gives back the lock now and then.
 #[test]
 fn a_dead_holder_loses_the_lock_after_its_lease_though_its_owner_lives_elsewhere() {
     let mut store = Reference::new(1, Duration::ZERO);
@@ -80,7 +80,7 @@ fn a_dead_holder_loses_the_lock_after_its_lease_though_its_owner_lives_elsewhere
     assert!(refused <= 2, "refused {refused} times in 500 s for the sake of a lease of 10 s whose holder is dead");
 }
 
-/// ATTACK 08: `at_least` of one holder is forgotten when another hold of its owner is still there.
+/// `at_least` of one holder is forgotten when another hold of its owner is still there.
 #[test]
 fn lingering_outlives_a_partial_release() {
     let mut store = Reference::new(1, Duration::ZERO);

@@ -187,11 +187,6 @@ impl Table {
         Busy { name: name.clone(), free_in: holder.left, holder: Some(holder) }
     }
 
-    /// Whether nothing is held, wanted or open with the store.
-    pub fn is_quiet(&self) -> bool {
-        self.entries.values().all(Entry::is_idle)
-    }
-
     /// How many names are in the table.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -78,6 +78,14 @@ impl Bench {
         Ok(Answered { at: store_time(self.now), result })
     }
 
+    /// A task wants `a`, asks, and is granted the whole lease.
+    fn hold(&mut self, owner: &Owner, term: Term) -> HoldId {
+        self.want(&["a"], owner, term);
+        let (ask, _) = self.call();
+        self.grant(ask, LEASE);
+        self.granted().unwrap().hold
+    }
+
     fn grant(&mut self, context: Context, left: Duration) {
         let block = Block { first: Fence::at(store_time(self.now)), len: 1 };
         let reply = self.ok(Acquired::Granted(smallvec![Granted { block, holds: 1, left }]));
@@ -131,9 +139,7 @@ const FIXED: Term = Term::Fixed(LEASE);
 fn a_cancelled_reentry_that_waited_for_a_longer_lease_queues_for_nobody() {
     let mut bench = Bench::new();
     let owner = fresh(1);
-    bench.want(&["a"], &owner, FIXED);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
+    bench.hold(&owner, FIXED);
     bench.pass(LEASE / 2);
     let again = bench.want(&["a"], &owner, FIXED);
     let (lengthen, request) = bench.call();
@@ -149,9 +155,7 @@ fn a_cancelled_reentry_that_waited_for_a_longer_lease_queues_for_nobody() {
 fn a_reentry_that_falls_back_to_the_queue_sleeps_at_its_head() {
     let mut bench = Bench::new();
     let owner = fresh(1);
-    bench.want(&["a"], &owner, FIXED);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
+    bench.hold(&owner, FIXED);
     bench.pass(LEASE / 2);
     let again = bench.want(&["a"], &owner, FIXED);
     let (lengthen, _) = bench.call();
@@ -186,9 +190,7 @@ fn a_waiter_that_leaves_before_it_subscribed_leaves_the_list() {
 #[test]
 fn a_renewal_that_hangs_is_sent_again_before_its_call_ends() {
     let mut bench = Bench::new();
-    bench.want(&["a"], &fresh(1), KEPT);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
+    bench.hold(&fresh(1), KEPT);
     bench.pass(LEASE / 3);
     bench.step(Input::Tick);
     let (_hanging, _) = bench.call();
@@ -217,10 +219,7 @@ fn a_fixed_grant_whose_answer_came_after_its_end_goes_back() {
 #[test]
 fn the_release_of_a_lost_lease_is_sent_until_it_is_answered() {
     let mut bench = Bench::new();
-    bench.want(&["a"], &fresh(1), FIXED);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
-    let hold = bench.granted().unwrap().hold;
+    let hold = bench.hold(&fresh(1), FIXED);
     bench.step(Input::Jumped(LEASE - Duration::from_millis(20)));
     assert!(matches!(&bench.out[..], [Output::Lost(..)]), "{:?}", bench.out);
     bench.step(Input::Release(hold, named("a")));
@@ -269,14 +268,13 @@ fn a_refused_group_lets_an_older_one_go_first() {
     assert!(matches!(request, Request::Acquire(_)), "the second asks, once: {request:?}");
 }
 
-/// ATTACK 01: the store's answer to `guard.release()` comes when the lease is surely over: the guard is told nothing.
+// From here on a comment tells the mistake that its test stands against.
+
+/// The store's answer to `guard.release()` comes when the lease is surely over: the guard is told nothing.
 #[test]
 fn a_release_that_failed_late_still_tells_its_guard() {
     let mut bench = Bench::new();
-    bench.want(&["a"], &fresh(1), KEPT);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
-    let hold = bench.granted().unwrap().hold;
+    let hold = bench.hold(&fresh(1), KEPT);
     bench.step(Input::Release(hold, named("a")));
     let (release, _) = bench.call();
     // The call hangs for longer than the lease; its time limit is the store's own.
@@ -287,14 +285,11 @@ fn a_release_that_failed_late_still_tells_its_guard() {
     assert!(told, "release().await says Ok though the store never answered: {:?}", bench.out);
 }
 
-/// ATTACK 02: the process sleeps while `extend` is under way; its answer is found when the lengthened lease is over, too.
+/// The process sleeps while `extend` is under way; its answer is found when the lengthened lease is over, too.
 #[test]
 fn an_extension_that_is_over_already_is_not_a_success() {
     let mut bench = Bench::new();
-    bench.want(&["a"], &fresh(1), FIXED);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
-    let hold = bench.granted().unwrap().hold;
+    let hold = bench.hold(&fresh(1), FIXED);
     let id = bench.table.ticket();
     bench.step(Input::Extend(id, hold, named("a"), LEASE));
     let (extend, _) = bench.call();
@@ -306,14 +301,12 @@ fn an_extension_that_is_over_already_is_not_a_success() {
     assert!(!ok, "extend() says Ok for a lock that anybody else may hold by now");
 }
 
-/// ATTACK 02: a guard whose own time was over (is_valid said no) is made valid again by an extension sent before.
+/// A guard whose own time was over (is_valid said no) is made valid again by an extension sent before.
 #[test]
 fn an_extension_revives_no_guard() {
     let mut bench = Bench::new();
     let owner = fresh(1);
-    bench.want(&["a"], &owner, KEPT);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
+    bench.hold(&owner, KEPT);
     // A second guard of the same owner, for a short time of its own.
     bench.want(&["a"], &owner, Term::Fixed(LEASE / 3));
     let short = bench.granted().unwrap().hold;
@@ -328,7 +321,7 @@ fn an_extension_revives_no_guard() {
     assert!(bench.table.time_left(bench.now, &named("a"), short).is_none(), "it was over, and is valid again");
 }
 
-/// ATTACK 02: `max_hold` is a limit also for one who extends.
+/// `max_hold` is a limit also for one who extends.
 #[test]
 fn max_hold_is_not_extended() {
     let mut bench = Bench::new();
@@ -348,14 +341,12 @@ fn max_hold_is_not_extended() {
     assert!(bench.table.time_left(bench.now, &named("a"), hold).is_none(), "held for twice its max_hold");
 }
 
-/// ATTACK 03: one lost renewal costs the lock where somebody re-entered with a longer `keep`.
+/// One lost renewal costs the lock where somebody re-entered with a longer `keep`.
 #[test]
 fn one_lost_renewal_costs_no_lock_though_the_owner_reentered_with_a_longer_keep() {
     let mut bench = Bench::new();
     let owner = fresh(1);
-    bench.want(&["a"], &owner, KEPT);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
+    bench.hold(&owner, KEPT);
     bench.want(&["a"], &owner, Term::Kept(Duration::from_secs(30)));
     assert!(bench.granted().is_some());
     let mut sent = 0;
@@ -368,14 +359,11 @@ fn one_lost_renewal_costs_no_lock_though_the_owner_reentered_with_a_longer_keep(
     assert!(sent > 1, "lost after {sent} sending");
 }
 
-/// ATTACK 04: the clock stood still for a while, which the wall clock shows, with a renewal under way.
+/// The clock stood still for a while, which the wall clock shows, with a renewal under way.
 #[test]
 fn a_renewal_sent_before_a_jump_does_not_undo_it() {
     let mut bench = Bench::new();
-    bench.want(&["a"], &fresh(1), KEPT);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
-    let hold = bench.granted().unwrap().hold;
+    let hold = bench.hold(&fresh(1), KEPT);
     bench.now = bench.table.next_timer().unwrap();
     bench.step(Input::Tick);
     let (renewal, _) = bench.call();
@@ -387,7 +375,7 @@ fn a_renewal_sent_before_a_jump_does_not_undo_it() {
     assert!(left <= LEASE / 2, "the store's lease ends in {:?}; the guard believes in {left:?}", LEASE / 2);
 }
 
-/// ATTACK 04: the same with the acquire itself.
+/// The same with the acquire itself.
 #[test]
 fn a_grant_asked_for_before_a_jump_is_as_much_shorter() {
     let mut bench = Bench::new();
@@ -400,7 +388,7 @@ fn a_grant_asked_for_before_a_jump_is_as_much_shorter() {
     assert!(left <= LEASE / 10, "the store's lease ends in {:?}; the guard believes in {left:?}", LEASE / 10);
 }
 
-/// ATTACK 05: `try_acquire` behind a task of the same client that sleeps: it is neither asked for nor refused.
+/// `try_acquire` behind a task of the same client that sleeps: it is neither asked for nor refused.
 #[test]
 fn one_who_asks_once_does_not_wait_behind_a_sleeper() {
     let mut bench = Bench::new();
@@ -419,14 +407,11 @@ fn one_who_asks_once_does_not_wait_behind_a_sleeper() {
     assert!(!bench.out.is_empty(), "it waits, for up to a second, in silence");
 }
 
-/// ATTACK 06: others wait in the store, but the next group of this client does not give way to them.
+/// Others wait in the store, but the next group of this client does not give way to them.
 #[test]
 fn a_group_gives_way_to_other_processes_too() {
     let mut bench = Bench::new();
-    bench.want(&["a"], &fresh(1), KEPT);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
-    let hold = bench.granted().unwrap().hold;
+    let hold = bench.hold(&fresh(1), KEPT);
     bench.want(&["a", "b"], &fresh(2), KEPT);
     bench.step(Input::Release(hold, named("a")));
     let (release, _) = bench.call();
@@ -437,14 +422,12 @@ fn a_group_gives_way_to_other_processes_too() {
     assert!(!asks, "three other processes wait, and this one asks again at once");
 }
 
-/// ATTACK 12: one lost message, and `acquire()` of an owner that holds the lock already fails at once; a fresh one tries for 10 s.
+/// One lost message, and `acquire()` of an owner that holds the lock already fails at once; a fresh one tries for 10 s.
 #[test]
 fn a_reentry_that_asks_the_store_rides_out_a_lost_message() {
     let mut bench = Bench::new();
     let owner = fresh(1);
-    bench.want(&["a"], &owner, FIXED);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
+    bench.hold(&owner, FIXED);
     bench.pass(LEASE / 10);
     bench.want(&["a"], &owner, FIXED);
     let (lengthen, request) = bench.call();
@@ -454,15 +437,12 @@ fn a_reentry_that_asks_the_store_rides_out_a_lost_message() {
     assert!(!failed, "patience is five seconds, and no time has passed");
 }
 
-/// ATTACK 13: a lost hold of a shared owner, which another process keeps alive in the store, is not given back by closing, nor by
+/// A lost hold of a shared owner, which another process keeps alive in the store, is not given back by closing, nor by
 /// dropping its guard after it.
 #[test]
 fn a_closed_client_leaves_no_lost_hold_of_a_shared_owner_behind() {
     let mut bench = Bench::new();
-    bench.want(&["a"], &Owner::explicit("shared").unwrap(), KEPT);
-    let (ask, _) = bench.call();
-    bench.grant(ask, LEASE);
-    let hold = bench.granted().unwrap().hold;
+    let hold = bench.hold(&Owner::explicit("shared").unwrap(), KEPT);
     // Cut off for a while: lost here, while the other process of this owner renews the row, and with it this hold.
     bench.pass(LEASE * 4);
     bench.step(Input::Tick);
