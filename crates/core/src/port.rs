@@ -67,6 +67,9 @@ pub struct Acquire {
     pub not_after: StoreTime,
     /// The client goes on to wait: put it on the list of waiters where it is busy.
     pub enlist: bool,
+    /// The asking process renews it as long as it lives, and nobody uses it after that: a store that can be *certain* that the
+    /// process is gone may end it then. Never set for what is to outlive its process.
+    pub kept: bool,
     /// Who asks, for people.
     pub about: Arc<About>,
 }

@@ -45,44 +45,60 @@ pub struct Reference {
     planted: Planted,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Record {
+/// All that is known of a name. A store that keeps rows elsewhere loads one, lets the rules here change it, and saves it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
     /// The largest fence ever given out for this name.
-    last: Fence,
+    pub last: Fence,
     /// One row a holder.
-    rows: SmallVec<[Row; 1]>,
+    pub rows: SmallVec<[Row; 1]>,
     /// Nobody may come before this.
-    lingers_until: StoreTime,
-    waiters: VecDeque<Waiter>,
+    pub lingers_until: StoreTime,
+    /// Clients that wait, in the order they came.
+    pub waiters: VecDeque<Waiter>,
 }
 
-#[derive(Clone, Debug)]
-struct Row {
-    owner: StoreOwner,
-    block: Block,
+/// One holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Who.
+    pub owner: StoreOwner,
+    /// The fences of the grant.
+    pub block: Block,
     /// Holds that are not given back; for a private owner just one.
-    holds: SmallVec<[Hold; 1]>,
+    pub holds: SmallVec<[Hold; 1]>,
     /// Holds given back, so that a release sent again counts once.
-    given: VecDeque<RequestId>,
+    pub given: VecDeque<RequestId>,
     /// The end of the hold that lasts longest.
-    expires: StoreTime,
-    lease: Duration,
-    since: StoreTime,
-    broken: bool,
-    about: Arc<About>,
+    pub expires: StoreTime,
+    /// The lease that was last asked for.
+    pub lease: Duration,
+    /// When it was granted.
+    pub since: StoreTime,
+    /// Its right was taken away; it ends with its lease.
+    pub broken: bool,
+    /// Every hold of it was taken to be kept by its process; see [`Acquire::kept`].
+    pub kept: bool,
+    /// Who it is, for people.
+    pub about: Arc<About>,
 }
 
 /// One hold, with an end of its own: a process that died does not live on in others of the same owner.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    request: RequestId,
-    expires: StoreTime,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The request that took it.
+    pub request: RequestId,
+    /// Its end.
+    pub expires: StoreTime,
 }
 
-#[derive(Clone, Debug)]
-struct Waiter {
-    client: ClientId,
-    until: StoreTime,
+/// One client that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Who.
+    pub client: ClientId,
+    /// When it is forgotten if it does not ask again.
+    pub until: StoreTime,
 }
 
 impl Reference {
@@ -288,6 +304,16 @@ impl Reference {
         (before, hints)
     }
 
+    /// Takes in what another place knows of a name.
+    pub fn put(&mut self, name: Name, record: Record) {
+        self.records.insert(name, record);
+    }
+
+    /// Hands out what is known of a name, and forgets it.
+    pub fn take(&mut self, name: &Name) -> Option<Record> {
+        self.records.remove(name)
+    }
+
     /// How many names have a record: held, waited for, or remembered for their fence.
     pub fn len(&self) -> usize {
         self.records.len()
@@ -338,6 +364,21 @@ impl Reference {
 }
 
 impl Record {
+    /// Ends the kept holds of clients that are certain to be gone; says whether there were any.
+    pub fn bury(&mut self, mut gone: impl FnMut(ClientId) -> bool) -> bool {
+        let mut any = false;
+        for row in self.rows.iter_mut().filter(|row| row.kept) {
+            row.holds.retain(|hold| {
+                let gone = gone(hold.request.client);
+                any |= gone;
+                !gone
+            });
+            row.look_again();
+        }
+        self.rows.retain(|row| !row.holds.is_empty());
+        any
+    }
+
     fn grant(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
         self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
         let ours = |row: &&mut Row| row.expires > now && row.owner == request.owner;
@@ -361,6 +402,7 @@ impl Record {
             lease: request.lease,
             since: now,
             broken: false,
+            kept: request.kept,
             about: request.about.clone(),
         });
         Granted { block, holds: 1, left: request.lease }
@@ -420,6 +462,7 @@ impl Row {
         if !again && matches!(self.owner, StoreOwner::Shared(_)) {
             self.holds.push(Hold { request: request.request, expires: now + request.lease });
             self.lease = self.lease.max(request.lease);
+            self.kept &= request.kept;
             self.look_again();
         }
         let left = self.hold(request.request).map_or(Duration::ZERO, |hold| hold.expires.since(now));

@@ -118,6 +118,7 @@ fn store_alone() -> f64 {
             seen: Fence::NONE,
             not_after: StoreTime::NEVER,
             enlist: false,
+            kept: false,
             about: about.clone(),
         });
         drop(call);

@@ -54,6 +54,7 @@ impl Hand {
             seen: Fence::NONE,
             not_after: StoreTime::NEVER,
             enlist: false,
+            kept: false,
             about: Arc::default(),
         }
     }

@@ -14,6 +14,7 @@ fn request(client: u64, number: u64) -> Acquire {
         seen: Fence::NONE,
         not_after: StoreTime::NEVER,
         enlist: false,
+        kept: false,
         about: Arc::default(),
     }
 }

@@ -116,6 +116,7 @@ impl Table {
             seen: self.seen,
             not_after,
             enlist: !want.once && want.options.wait_mode == WaitMode::Notified,
+            kept: matches!(want.options.term, Term::Kept(_)) && want.options.at_least.is_zero(),
             about: want.about.clone(),
         };
         entry.enlisted |= request.enlist;

@@ -226,6 +226,7 @@ mod tests {
                 seen: Fence::NONE,
                 not_after: StoreTime::NEVER,
                 enlist: false,
+                kept: false,
                 about: Arc::default(),
             };
             assert!(matches!(store.acquire(asked), Call::Done(Some(Ok(_)))));
