@@ -1,18 +1,22 @@
-//! One measured figure and the bound it has to keep.
+//! One measured figure, how far its rounds lay apart, and the bound it has to keep.
 
 use std::fmt;
 
+use crate::ratio::Sample;
+
 /// A figure with its bound.
 pub(crate) struct Figure {
-    pub(crate) what: &'static str,
-    pub(crate) value: f64,
-    pub(crate) unit: &'static str,
-    pub(crate) bound: Bound,
+    what: String,
+    value: f64,
+    /// The smallest and the largest of its rounds.
+    spread: Option<(f64, f64)>,
+    unit: &'static str,
+    bound: Bound,
 }
 
 /// What is asked of a figure.
 #[derive(Clone, Copy)]
-pub(crate) enum Bound {
+enum Bound {
     AtMost(f64),
     AtLeast(f64),
     /// For the record only.
@@ -20,6 +24,33 @@ pub(crate) enum Bound {
 }
 
 impl Figure {
+    /// A figure for the record.
+    pub(crate) fn told(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Self { what: what.into(), value, spread: None, unit, bound: Bound::Told }
+    }
+
+    /// The median of several rounds.
+    pub(crate) fn median(what: impl Into<String>, sample: &Sample, unit: &'static str) -> Self {
+        Self::told(what, sample.median(), unit).spread(sample)
+    }
+
+    /// The smallest of several rounds: for bounds in absolute numbers, where a machine that does other things too disturbs some.
+    pub(crate) fn quietest(what: impl Into<String>, sample: &Sample, unit: &'static str) -> Self {
+        Self::told(what, sample.smallest(), unit).spread(sample)
+    }
+
+    pub(crate) fn at_most(self, bound: f64) -> Self {
+        Self { bound: Bound::AtMost(bound), ..self }
+    }
+
+    pub(crate) fn at_least(self, bound: f64) -> Self {
+        Self { bound: Bound::AtLeast(bound), ..self }
+    }
+
+    fn spread(self, sample: &Sample) -> Self {
+        Self { spread: Some((sample.smallest(), sample.largest())), ..self }
+    }
+
     pub(crate) fn is_met(&self) -> bool {
         match self.bound {
             Bound::AtMost(bound) => self.value <= bound,
@@ -33,9 +64,12 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.is_met() { "ok    " } else { "MISSED" };
         write!(f, "{verdict} {:<58} {:>12.3} {:<6}", self.what, self.value, self.unit)?;
+        if let Some((least, most)) = self.spread {
+            write!(f, " [{least:.3} … {most:.3}]")?;
+        }
         match self.bound {
             Bound::AtMost(bound) => write!(f, " (at most {bound})"),
-            Bound::AtLeast(bound) => write!(f, " (at least {bound})"),
+            Bound::AtLeast(bound) => write!(f, " (at least {bound:.3})"),
             Bound::Told => Ok(()),
         }
     }

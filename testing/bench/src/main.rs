@@ -2,6 +2,7 @@
 
 mod contention;
 mod figure;
+mod load;
 mod memory;
 mod ratio;
 mod single;

@@ -7,7 +7,8 @@ use leasehold::port::{About, Acquire, ClientId, Mode, Names, RequestId, StoreOwn
 use leasehold::{Client, Fence, Guard, Name, Store};
 use leasehold_memory::{Config, Memory};
 
-use crate::figure::{Bound, Figure};
+use crate::figure::Figure;
+use crate::ratio::Sample;
 
 const NAMES: usize = 1_000_000;
 const KEPT: usize = 100_000;
@@ -37,12 +38,7 @@ pub(crate) fn names_used_once() -> Vec<Figure> {
         take_names(&client, NAMES).await;
         (resident() - before) / MIB
     });
-    vec![Figure {
-        what: "1,000,000 names used once: resident memory grown by",
-        value: grown,
-        unit: "MiB",
-        bound: Bound::AtMost(20.0),
-    }]
+    vec![Figure::told("1,000,000 names used once: resident memory grown by", grown, "MiB").at_most(20.0)]
 }
 
 async fn take_names(client: &Client, names: usize) {
@@ -56,21 +52,12 @@ async fn take_names(client: &Client, names: usize) {
 ///
 /// Resident memory depends on where an allocator happens to put things: the median of several processes counts.
 pub(crate) fn kept_locks() -> Vec<Figure> {
-    let mut runs: Vec<[f64; 3]> = (0..PROCESSES).map(|_| in_a_process_of_its_own()).collect();
-    runs.sort_by(|a, b| a[2].total_cmp(&b[2]));
-    let [valid, store, client] = runs[PROCESSES / 2];
+    let runs: Vec<[f64; 3]> = (0..PROCESSES).map(|_| in_a_process_of_its_own()).collect();
+    let of = |index: usize| Sample::new(runs.iter().map(|run| run[index]).collect());
     vec![
-        Figure { what: "100,000 kept locks: still valid", value: valid, unit: "", bound: Bound::AtLeast(KEPT as f64) },
-        Figure { what: "memory of the store alone, each", value: store, unit: "bytes", bound: Bound::Told },
-        Figure {
-            what: "memory of the client, guard included, each",
-            value: client,
-            unit: "bytes",
-            bound: Bound::AtMost(400.0),
-        },
-        Figure {
-            what: "… largest of the processes", value: runs[PROCESSES - 1][2], unit: "bytes", bound: Bound::Told
-        },
+        Figure::quietest("100,000 kept locks: still valid", &of(0), "").at_least(KEPT as f64),
+        Figure::median("memory of the store alone, each", &of(1), "bytes"),
+        Figure::median("memory of the client, guard included, each", &of(2), "bytes").at_most(400.0),
     ]
 }
 

@@ -1,76 +1,76 @@
 //! One task alone: what taking, releasing and re-entering cost.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use leasehold::Client;
+use leasehold::{Client, Lock};
+use tokio::runtime::Runtime;
 
-use crate::figure::{Bound, Figure};
+use crate::figure::Figure;
+use crate::ratio::{Sample, SideBySide};
 
-/// A machine that does other things too disturbs some rounds: the quietest one counts.
-const ROUNDS: u32 = 7;
+const ROUNDS: usize = 7;
 const TIMES: u32 = 100_000;
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// The histogram of the round with the smallest median, in nanoseconds.
-async fn quietest(mut measure: impl AsyncFnMut(&mut Histogram<u64>)) -> Histogram<u64> {
-    let mut best: Option<Histogram<u64>> = None;
-    for _ in 0..ROUNDS {
-        let mut times = Histogram::<u64>::new(3).expect("a histogram");
-        for _ in 0..TIMES {
-            measure(&mut times).await;
-        }
-        if best.as_ref().is_none_or(|best| times.value_at_quantile(0.5) < best.value_at_quantile(0.5)) {
-            best = Some(times);
-        }
+/// Times of so many repetitions, in nanoseconds.
+pub(crate) async fn times(count: u32, mut measure: impl AsyncFnMut() -> Duration) -> Histogram<u64> {
+    let mut times = Histogram::<u64>::new(3).expect("a histogram");
+    for _ in 0..count {
+        times.record(measure().await.as_nanos() as u64).expect("within bounds");
     }
-    best.expect("a round")
+    times
 }
 
-fn record(times: &mut Histogram<u64>, began: Instant) {
-    times.record(began.elapsed().as_nanos() as u64).expect("within bounds");
-}
-
-fn us(times: &Histogram<u64>, quantile: f64) -> f64 {
+pub(crate) fn us(times: &Histogram<u64>, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1_000.0
+}
+
+/// How long it takes to take and release.
+pub(crate) async fn take_and_release(lock: &Lock) -> Duration {
+    let began = Instant::now();
+    let guard = lock.acquire().await.expect("a grant");
+    guard.release().await.expect("a release");
+    began.elapsed()
 }
 
 /// Take and release on `memory:` with nobody else about.
 pub(crate) fn uncontended() -> Vec<Figure> {
-    let times = runtime().block_on(async {
-        let client = Client::connect("memory:bench-uncontended").await.expect("a client");
-        let lock = client.lock("alone");
-        quietest(async |times| {
-            let began = Instant::now();
-            let guard = lock.acquire().await.expect("a grant");
-            guard.release().await.expect("a release");
-            record(times, began);
-        })
-        .await
-    });
-    let what = "uncontended take and release, memory:, median";
+    let runtime = runtime();
+    let client = runtime.block_on(Client::connect("memory:bench-uncontended")).expect("a client");
+    let lock = client.lock("alone");
+    let mut tails = Vec::new();
+    let round = || {
+        let times = runtime.block_on(times(TIMES, async || take_and_release(&lock).await));
+        tails.push(us(&times, 0.99));
+        us(&times, 0.5)
+    };
+    let medians = SideBySide::new("us").thing("memory:", round).run(ROUNDS).of("memory:");
     vec![
-        Figure { what, value: us(&times, 0.5), unit: "us", bound: Bound::AtMost(2.0) },
-        Figure { what: "… 99th percentile", value: us(&times, 0.99), unit: "us", bound: Bound::Told },
+        Figure::quietest("uncontended take and release, memory:, median", &medians, "us").at_most(2.0),
+        Figure::quietest("… 99th percentile", &Sample::new(tails), "us"),
     ]
 }
 
 /// Re-entering a lock that is held.
 pub(crate) fn reentrance() -> Vec<Figure> {
-    let times = runtime().block_on(async {
-        let client = Client::connect("memory:bench-reentrance").await.expect("a client");
-        let outer = client.lock("again").acquire().await.expect("a grant");
-        let lock = client.lock("again").owned_by(outer.owner());
-        quietest(async |times| {
-            let began = Instant::now();
-            let inner = lock.acquire().await.expect("a re-entry");
-            record(times, began);
-            drop(inner);
-        })
-        .await
-    });
-    vec![Figure { what: "re-entrance, median", value: us(&times, 0.5), unit: "us", bound: Bound::AtMost(1.0) }]
+    let runtime = runtime();
+    let client = runtime.block_on(Client::connect("memory:bench-reentrance")).expect("a client");
+    let outer = runtime.block_on(client.lock("again").acquire()).expect("a grant");
+    let lock = client.lock("again").owned_by(outer.owner());
+    let round = || us(&runtime.block_on(times(TIMES, async || reenter(&lock).await)), 0.5);
+    let medians = SideBySide::new("us").thing("re-entrance", round).run(ROUNDS).of("re-entrance");
+    vec![Figure::quietest("re-entrance, median", &medians, "us").at_most(1.0)]
+}
+
+/// How long it takes to enter again, without giving back.
+async fn reenter(lock: &Lock) -> Duration {
+    let began = Instant::now();
+    let inner = lock.acquire().await.expect("a re-entry");
+    let took = began.elapsed();
+    drop(inner);
+    took
 }
