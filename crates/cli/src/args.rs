@@ -1,0 +1,246 @@
+//! Every command and flag, as clap reads them. What they mean together is checked in `settings.rs` and by the commands.
+
+mod bench;
+mod run;
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use bench::{BenchArgs, Workload};
+pub(crate) use run::RunArgs;
+
+/// Run a command alone, across processes and machines: a distributed lock.
+#[derive(Parser, Debug)]
+#[command(name = "leasehold", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "Durations: 250ms, 10s, 5m. Several NAMEs, separated by commas, are taken together, all or none; \\, is a \
+                          literal comma.\nExit codes: 64 usage, 69 store unreachable, 75 busy, 76 lost, 77 not the holder, 78 \
+                          store unfit. 'leasehold man' has them all.";
+
+/// What every command has.
+#[derive(Args, Debug)]
+pub(crate) struct CommonArgs {
+    /// The store that keeps the locks [default: a file in your state folder]
+    #[arg(short, long, global = true, display_order = 90, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// Say more on standard error; twice for every step
+    #[arg(short, long, global = true, display_order = 91, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a command while holding a lock
+    Run(Box<RunArgs>),
+    /// Keep a lock until standard input closes or a signal comes
+    Hold(HoldArgs),
+    /// Take a lock for a fixed time and leave: for scripts
+    Acquire(AcquireArgs),
+    /// Make a lock that was acquired last longer
+    Renew(RenewArgs),
+    /// Give back a lock that was acquired
+    Release(ReleaseArgs),
+    /// List the locks that are held
+    List(ListArgs),
+    /// Show who holds a lock
+    Show(ShowArgs),
+    /// Take a lock away from its holder: for operators
+    Break(BreakArgs),
+    /// Measure the store
+    Bench(BenchArgs),
+    /// Check that the store is fit to keep locks
+    Doctor(DoctorArgs),
+    /// Print the tables that a SQL store needs
+    Schema,
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
+}
+
+/// How long to wait for a lock: for ever, unless told otherwise.
+#[derive(Args, Debug, Default)]
+pub(crate) struct WaitArgs {
+    /// Wait at most this long [default: for ever]
+    #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+/// Who takes a lock.
+#[derive(Args, Debug, Default)]
+pub(crate) struct WhoArgs {
+    /// Take it for this owner: whoever gives the same ID re-enters
+    #[arg(long, value_name = "ID")]
+    pub(crate) owner: Option<String>,
+    /// A word for people who look who holds it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HoldArgs {
+    /// The lock, or several separated by commas
+    #[arg(value_name = "NAME")]
+    pub(crate) names: String,
+    /// The lease that is renewed while it is held [default: 30s]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) keep: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) waiting: WaitArgs,
+    #[command(flatten)]
+    pub(crate) who: WhoArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AcquireArgs {
+    /// The lock, or several separated by commas
+    #[arg(value_name = "NAME")]
+    pub(crate) names: String,
+    /// For how long [default: 30s]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) lease: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) waiting: WaitArgs,
+    #[command(flatten)]
+    pub(crate) who: WhoArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RenewArgs {
+    /// The lock, or several separated by commas
+    #[arg(value_name = "NAME")]
+    pub(crate) names: String,
+    /// The owner it was acquired for
+    #[arg(long, value_name = "ID")]
+    pub(crate) owner: String,
+    /// Only if it still has this fence
+    #[arg(long, value_name = "N")]
+    pub(crate) fence: Option<u64>,
+    /// For how long from now [default: 30s]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) lease: Option<Duration>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReleaseArgs {
+    /// The lock, or several separated by commas
+    #[arg(value_name = "NAME")]
+    pub(crate) names: String,
+    /// The owner it was acquired for
+    #[arg(long, value_name = "ID")]
+    pub(crate) owner: String,
+    /// Only if it still has this fence
+    #[arg(long, value_name = "N")]
+    pub(crate) fence: Option<u64>,
+    /// Give back every hold of the owner, not one
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Only locks whose names begin with this
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    /// The lock, or several separated by commas
+    #[arg(value_name = "NAME")]
+    pub(crate) names: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BreakArgs {
+    /// The lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Yes, take it away
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// At once: its holder may go on for a moment beside the next one, and fences decide
+    #[arg(long)]
+    pub(crate) now: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Reads a duration as people write it.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 250ms, 10s or 5m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_excludes_each_other_is_refused() {
+        for line in [
+            "run a --wait 1s --no-wait -- true",
+            "run a --keep 1s --lease 1s -- true",
+            "run a --lease 1s --max-hold 5s -- true",
+            "run a -c true -- true",
+            "run a",
+            "acquire a --wait 1s --no-wait",
+            "hold a --wait 1s --no-wait",
+            "renew a",
+            "release a",
+            "acquire a --lease soon",
+            "run a --busy-exit 256 -- true",
+        ] {
+            let words = std::iter::once("leasehold").chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_the_command() {
+        let cli = Cli::try_parse_from(["leasehold", "run", "a", "--", "ls", "-s", "--wait"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(run.command, ["ls", "-s", "--wait"]);
+        assert_eq!(cli.common.store, None);
+    }
+}

@@ -1,0 +1,148 @@
+//! The one table of exit codes, and what a command says when it fails.
+
+use std::fmt;
+
+use leasehold::{Error, ErrorKind};
+
+/// How the process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Exit(u8);
+
+impl Exit {
+    /// All went well.
+    pub(crate) const DONE: Self = Self(0);
+    /// Wrong usage: flags, names, durations, URL, options.
+    pub(crate) const USAGE: Self = Self(64);
+    /// The store could not be reached, has no quorum, or did not answer.
+    pub(crate) const UNREACHABLE: Self = Self(69);
+    /// A bug of ours.
+    pub(crate) const BUG: Self = Self(70);
+    /// The output could not be written.
+    pub(crate) const OUTPUT: Self = Self(74);
+    /// Held by another, or the wait ran out.
+    pub(crate) const BUSY: Self = Self(75);
+    /// The lock was lost.
+    pub(crate) const LOST: Self = Self(76);
+    /// Not the holder.
+    pub(crate) const NOT_HOLDER: Self = Self(77);
+    /// The store was reached but is unfit.
+    pub(crate) const UNFIT: Self = Self(78);
+
+    /// A code of somebody else's: a child's, or one that the user chose.
+    pub(crate) fn other(code: u8) -> Self {
+        Self(code)
+    }
+
+    /// A signal came.
+    pub(crate) fn signal(number: i32) -> Self {
+        Self(128 | (number & 0x7f) as u8)
+    }
+
+    /// What an error of the library ends the process with.
+    pub(crate) fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::BadArgument | ErrorKind::AlreadyHeld => Self::USAGE,
+            ErrorKind::Unreachable | ErrorKind::NoQuorum => Self::UNREACHABLE,
+            ErrorKind::Unfit => Self::UNFIT,
+            ErrorKind::Lost => Self::LOST,
+            ErrorKind::NotHolder => Self::NOT_HOLDER,
+            _ => Self::BUG,
+        }
+    }
+
+    /// The number.
+    pub(crate) fn code(self) -> u8 {
+        self.0
+    }
+}
+
+/// Why a command failed: for people, with what to try.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None }
+    }
+
+    /// Wrong usage.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::USAGE, message)
+    }
+
+    /// Says what to try.
+    #[must_use]
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    /// The hint goes on a line of its own.
+    fn from(error: Error) -> Self {
+        let mut message = error.to_string();
+        if let Some(hint) = error.hint() {
+            message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
+        }
+        let hint = error.hint().or_else(|| usual_hint(error.kind())).map(Into::into);
+        Self { exit: Exit::of(error.kind()), message, hint }
+    }
+}
+
+/// What to try where the error itself does not say.
+fn usual_hint(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::BadArgument => "'leasehold --help' says what can be given",
+        ErrorKind::Unreachable | ErrorKind::NoQuorum => {
+            "is the store up, and its URL right? 'leasehold doctor' looks closer"
+        }
+        ErrorKind::Unfit => "'leasehold doctor' says what is wrong with the store",
+        ErrorKind::NotHolder => "'leasehold show NAME' says who holds it",
+        ErrorKind::Lost => "another may hold it by now; 'leasehold show NAME' says who",
+        ErrorKind::AlreadyHeld => "release it first, or leave that name out",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_code() {
+        for (kind, code) in [
+            (ErrorKind::BadArgument, 64),
+            (ErrorKind::AlreadyHeld, 64),
+            (ErrorKind::Unreachable, 69),
+            (ErrorKind::NoQuorum, 69),
+            (ErrorKind::Internal, 70),
+            (ErrorKind::Closed, 70),
+            (ErrorKind::Forked, 70),
+            (ErrorKind::Lost, 76),
+            (ErrorKind::NotHolder, 77),
+            (ErrorKind::Unfit, 78),
+        ] {
+            assert_eq!(Exit::of(kind).code(), code, "{kind:?}");
+        }
+        assert_eq!(Exit::signal(15).code(), 143);
+    }
+
+    #[test]
+    fn a_hint_is_said_once() {
+        let error = Error::new(ErrorKind::Unfit, "connect", "it is damaged").with_hint("restore it");
+        let failure = Failure::from(error);
+        assert_eq!(failure.message, "connect: it is damaged");
+        assert_eq!(failure.hint.as_deref(), Some("restore it"));
+    }
+}

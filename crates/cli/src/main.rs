@@ -1,0 +1,45 @@
+//! The command line of leasehold: parses, runs, exits.
+
+#![allow(dead_code, unused_imports, reason = "the commands are being built")]
+
+mod args;
+mod commands;
+mod exit;
+mod names;
+mod output;
+mod settings;
+mod store;
+mod waiting;
+
+use std::panic::catch_unwind;
+
+use clap::Parser;
+
+use crate::args::Cli;
+use crate::exit::{Exit, Failure};
+use crate::settings::{Environment, Settings};
+
+fn main() {
+    // A panic is a bug of ours, and has an exit code of its own. Its message was printed as it happened.
+    let exit = catch_unwind(run).unwrap_or(Exit::BUG);
+    // Not by returning: a thread that still reads standard input must not keep the process.
+    std::process::exit(exit.code().into());
+}
+
+fn run() -> Exit {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::usage(&error),
+    };
+    let done = Settings::new(&cli.common, &Environment::of_process())
+        .and_then(|settings| commands::dispatch(&cli.command, &settings));
+    match done {
+        Ok(exit) => exit,
+        Err(failure) => report(&failure),
+    }
+}
+
+fn report(failure: &Failure) -> Exit {
+    output::failure(failure);
+    failure.exit
+}

@@ -1,0 +1,60 @@
+//! Names as they are given on the command line: separated by commas, `\,` for a literal one.
+
+use leasehold::{Error, Name};
+
+/// Takes the names apart, checks them, sorts them, and drops duplicates.
+pub(crate) fn parse(text: &str) -> Result<Vec<Name>, Error> {
+    let mut names = split(text).into_iter().map(Name::new).collect::<Result<Vec<_>, _>>()?;
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// Puts names together as [`parse`] reads them.
+pub(crate) fn join(names: &[Name]) -> String {
+    let escaped: Vec<String> = names.iter().map(|name| name.as_str().replace(',', "\\,")).collect();
+    escaped.join(",")
+}
+
+/// A backslash that is not before a comma is a backslash.
+fn split(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let last = parts.len() - 1;
+        match c {
+            '\\' if chars.next_if_eq(&',').is_some() => parts[last].push(','),
+            ',' => parts.push(String::new()),
+            c => parts[last].push(c),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        parse(text).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn several_are_sorted_and_taken_once() {
+        assert_eq!(names("b,a,b"), ["a", "b"]);
+        assert_eq!(names("one"), ["one"]);
+    }
+
+    #[test]
+    fn an_escaped_comma_belongs_to_the_name() {
+        assert_eq!(names(r"a\,b,c\d"), ["a,b", r"c\d"]);
+        assert_eq!(join(&parse(r"c,a\,b").unwrap()), r"a\,b,c");
+    }
+
+    #[test]
+    fn an_empty_part_is_an_empty_name() {
+        for text in ["", "a,", ",a", "a,,b"] {
+            assert!(parse(text).unwrap_err().to_string().contains("empty"), "{text}");
+        }
+    }
+}

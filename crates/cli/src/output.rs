@@ -1,0 +1,71 @@
+//! What is printed: data to standard output, everything else to standard error.
+
+mod row;
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use clap::error::ErrorKind;
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+
+pub(crate) use row::Row;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default();
+const NOTE: Style = Style::new().dimmed();
+
+/// One line of data.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+}
+
+/// One JSON object on a line.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::new(Exit::BUG, error.to_string()))?;
+    line(&text)
+}
+
+/// A reader that has gone needs no message.
+fn unwritten(error: &io::Error) -> Failure {
+    let quiet = error.kind() == io::ErrorKind::BrokenPipe;
+    let message = if quiet { String::new() } else { format!("the output could not be written: {error}") };
+    Failure::new(Exit::OUTPUT, message)
+}
+
+/// Why a command failed, and what to try.
+pub(crate) fn failure(failure: &Failure) {
+    if failure.message.is_empty() {
+        return;
+    }
+    let mut err = anstream::stderr().lock();
+    // Standard error may be closed: then there is nobody to tell.
+    let _ = writeln!(err, "{ERROR}leasehold:{ERROR:#} {}", failure.message);
+    if let Some(hint) = &failure.hint {
+        let _ = writeln!(err, "{HINT}hint:{HINT:#} {hint}");
+    }
+}
+
+/// Something that the user should know though the command goes on.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "{NOTE}leasehold: {text}{NOTE:#}");
+}
+
+/// A wrong command line, or `--help` and `--version`, which are none.
+pub(crate) fn usage(error: &clap::Error) -> Exit {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let mut out = anstream::stdout().lock();
+        let written = write!(out, "{}", error.render().ansi()).and_then(|()| out.flush());
+        return written.map_or_else(|error| unwritten(&error).exit, |()| Exit::DONE);
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = text.split("\n\nFor more information").next().unwrap_or(text);
+    failure(
+        &Failure::usage(text.trim_end())
+            .with_hint("'leasehold --help' and 'leasehold COMMAND --help' say what can be given"),
+    );
+    Exit::USAGE
+}

@@ -1,0 +1,137 @@
+//! The JSON of one lock: what is not known is null.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::{Timestamp, Unit};
+use leasehold::{Fence, Holder, Name, Status};
+use serde::Serialize;
+
+/// From here on a number in JSON is not exact everywhere.
+const EXACT_BELOW: u64 = 1 << 53;
+
+/// One lock, as `acquire`, `hold`, `show` and `list` print it.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    /// To this call.
+    pub(crate) granted: bool,
+    pub(crate) held: bool,
+    pub(crate) owner: Option<String>,
+    pub(crate) label: Option<String>,
+    pub(crate) fence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fence_text: Option<String>,
+    pub(crate) holds: Option<u32>,
+    pub(crate) lease_ms: Option<u64>,
+    pub(crate) left_ms: Option<u64>,
+    pub(crate) host: Option<String>,
+    pub(crate) pid: Option<u32>,
+    pub(crate) since: Option<String>,
+    pub(crate) waiters: Option<u32>,
+    pub(crate) store: String,
+}
+
+impl Row {
+    /// A name that nobody holds.
+    pub(crate) fn free(name: &Name, store: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            granted: false,
+            held: false,
+            owner: None,
+            label: None,
+            fence: None,
+            fence_text: None,
+            holds: None,
+            lease_ms: None,
+            left_ms: None,
+            host: None,
+            pid: None,
+            since: None,
+            waiters: None,
+            store: store.to_owned(),
+        }
+    }
+
+    /// A name and its holder.
+    pub(crate) fn held(holder: &Holder, store: &str) -> Self {
+        Self {
+            held: true,
+            owner: holder.owner.clone(),
+            label: holder.label.as_deref().map(Into::into),
+            holds: holder.holds,
+            lease_ms: holder.lease.map(milliseconds),
+            left_ms: holder.left.map(milliseconds),
+            host: holder.host.as_deref().map(Into::into),
+            pid: holder.pid,
+            since: holder.since.and_then(rfc3339),
+            ..Self::free(&holder.name, store)
+        }
+        .with_fence(holder.fence)
+    }
+
+    /// What a store knows of a name: a row a holder, or one that says that it is free.
+    pub(crate) fn all_of(status: &Status, store: &str) -> Vec<Self> {
+        let mut rows: Vec<Self> = status.holders.iter().map(|holder| Self::held(holder, store)).collect();
+        if rows.is_empty() {
+            rows.push(Self::free(&status.name, store));
+        }
+        rows.iter_mut().for_each(|row| row.waiters = status.waiters);
+        rows
+    }
+
+    pub(crate) fn with_fence(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence.map(Fence::get);
+        self.fence_text = self.fence.filter(|fence| *fence > EXACT_BELOW).map(|fence| fence.to_string());
+        self
+    }
+}
+
+/// Several locks together.
+#[derive(Serialize, Debug)]
+pub(crate) struct Rows {
+    pub(crate) granted: bool,
+    pub(crate) locks: Vec<Row>,
+}
+
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn rfc3339(time: SystemTime) -> Option<String> {
+    let time = Timestamp::try_from(time).ok()?;
+    Some(time.round(Unit::Millisecond).unwrap_or(time).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free() -> Row {
+        Row::free(&Name::new("a").unwrap(), "memory:")
+    }
+
+    #[test]
+    fn what_is_not_known_is_null_and_every_field_is_there() {
+        let json = serde_json::to_string(&free()).unwrap();
+        assert_eq!(
+            json,
+            r#"{"name":"a","granted":false,"held":false,"owner":null,"label":null,"fence":null,"holds":null,"#
+                .to_owned()
+                + r#""lease_ms":null,"left_ms":null,"host":null,"pid":null,"since":null,"waiters":null,"store":"memory:"}"#
+        );
+    }
+
+    #[test]
+    fn a_fence_that_is_not_exact_everywhere_comes_as_text_too() {
+        assert_eq!(free().with_fence(Some(Fence::new(EXACT_BELOW))).fence_text, None);
+        let above = EXACT_BELOW + 1;
+        assert_eq!(free().with_fence(Some(Fence::new(above))).fence_text, Some(above.to_string()));
+    }
+
+    #[test]
+    fn times_are_rfc_3339() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_600_000_000_123);
+        assert_eq!(rfc3339(time).unwrap(), "2020-09-13T12:26:40.123Z");
+    }
+}

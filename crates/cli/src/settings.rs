@@ -1,0 +1,166 @@
+//! From arguments and environment to settings that are checked. Nothing here asks a store.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::{Error, ErrorKind};
+
+use crate::args::CommonArgs;
+use crate::exit::Failure;
+
+/// The shortest lease on the command line, whatever the store could do.
+const LEASE_MIN: Duration = Duration::from_millis(200);
+/// The longest.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Of `acquire` and `renew`, and what is kept where nothing else is said.
+pub(crate) const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// What every command goes by.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) store: StoreSettings,
+    /// 0: what must be said; 1: notes; 2: every step.
+    pub(crate) verbose: u8,
+}
+
+/// Where the locks are.
+#[derive(Debug)]
+pub(crate) struct StoreSettings {
+    pub(crate) url: Place,
+    /// Nothing was given: it is the file in the user's own state folder.
+    pub(crate) is_default: bool,
+    /// For a URL that has none.
+    pub(crate) password: Option<Password>,
+}
+
+/// A store's URL, which may hold a password: never shown.
+pub(crate) struct Place(String);
+
+/// A password: never shown.
+pub(crate) struct Password(String);
+
+/// The variables that settings come from.
+#[derive(Debug, Default)]
+pub(crate) struct Environment {
+    pub(crate) home: Option<OsString>,
+    pub(crate) state_home: Option<OsString>,
+    pub(crate) password: Option<Password>,
+}
+
+impl Environment {
+    /// Those of this process; an empty one counts as unset.
+    pub(crate) fn of_process() -> Self {
+        let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let password = std::env::var("LEASEHOLD_PASSWORD").ok().filter(|value| !value.is_empty());
+        Self { home: var("HOME"), state_home: var("XDG_STATE_HOME"), password: password.map(Password) }
+    }
+}
+
+impl Settings {
+    /// Finds the store.
+    pub(crate) fn new(common: &CommonArgs, environment: &Environment) -> Result<Self, Failure> {
+        let given = common.store.clone().filter(|url| !url.is_empty());
+        let is_default = given.is_none();
+        let url = Place(given.map_or_else(|| default_store(environment), Ok)?);
+        let password = environment.password.as_ref().map(|password| Password(password.0.clone()));
+        Ok(Self { store: StoreSettings { url, is_default, password }, verbose: common.verbose })
+    }
+}
+
+impl Place {
+    /// The URL as it was given: for connecting, not for showing.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Password {
+    /// The password: for connecting, not for showing.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Place(…)")
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(…)")
+    }
+}
+
+/// The file in the user's state folder. A relative `XDG_STATE_HOME` is none, as its specification has it.
+fn default_store(environment: &Environment) -> Result<String, Failure> {
+    let state = environment.state_home.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
+    let in_home = || environment.home.as_ref().map(|home| PathBuf::from(home).join(STATE_IN_HOME));
+    let Some(state) = state.filter(|_| !cfg!(target_os = "macos")).or_else(in_home) else {
+        let what = "there is no store: none was given, and HOME is not set, so there is no state folder to keep one in";
+        return Err(Failure::usage(what).with_hint("set HOME, or give --store file:/path/to/locks.db"));
+    };
+    match state.join("leasehold/locks.db").into_os_string().into_string() {
+        Ok(path) => Ok(format!("file:{path}")),
+        Err(_) => Err(Failure::usage("the path of your state folder is not UTF-8").with_hint("give --store URL")),
+    }
+}
+
+const STATE_IN_HOME: &str = if cfg!(target_os = "macos") { "Library/Application Support" } else { ".local/state" };
+
+/// Checks a lease that was given by `flag`.
+pub(crate) fn lease(flag: &'static str, given: Duration) -> Result<Duration, Failure> {
+    if (LEASE_MIN..=LEASE_MAX).contains(&given) {
+        return Ok(given);
+    }
+    let what =
+        format!("a lease of {} is out of bounds; it must be from 200ms to 24h", humantime::format_duration(given));
+    Err(Error::new(ErrorKind::BadArgument, flag, what).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(given: Option<&str>, home: Option<&str>, state_home: Option<&str>) -> Result<String, Failure> {
+        let common = CommonArgs { store: given.map(Into::into), verbose: 0 };
+        let environment =
+            Environment { home: home.map(Into::into), state_home: state_home.map(Into::into), password: None };
+        Settings::new(&common, &environment).map(|settings| settings.store.url.0)
+    }
+
+    #[test]
+    fn the_store_is_what_was_given_else_the_state_folder() {
+        assert_eq!(store(Some("memory:"), None, None).unwrap(), "memory:");
+        if cfg!(target_os = "linux") {
+            assert_eq!(store(None, Some("/h"), Some("/s")).unwrap(), "file:/s/leasehold/locks.db");
+            assert_eq!(store(None, Some("/h"), Some("relative")).unwrap(), "file:/h/.local/state/leasehold/locks.db");
+            assert_eq!(store(Some(""), Some("/h"), None).unwrap(), "file:/h/.local/state/leasehold/locks.db");
+        }
+    }
+
+    #[test]
+    fn without_a_home_there_is_no_default() {
+        let failure = store(None, None, None).unwrap_err();
+        assert_eq!(failure.exit, crate::exit::Exit::USAGE);
+        assert!(failure.message.contains("HOME"), "{failure}");
+    }
+
+    #[test]
+    fn leases_have_bounds() {
+        assert!(lease("--lease", Duration::from_millis(200)).is_ok());
+        for bad in [Duration::from_millis(1), Duration::from_secs(2 * 86_400)] {
+            let failure = lease("--lease", bad).unwrap_err();
+            assert!(failure.message.contains("200ms to 24h"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let shown = format!("{:?} {:?}", Place("redis://u:secret@h".into()), Password("secret".into()));
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+}

@@ -1,0 +1,40 @@
+//! Connecting to the store that the settings name, with the patience that the user has.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error};
+
+use crate::exit::Failure;
+use crate::settings::Settings;
+use crate::waiting::{Limit, Waiting};
+
+/// How long a store is tried that does not answer, where there is no limit on waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two tries.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Connects for a command that does not wait for a lock: a store that does not answer ends it at once.
+pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
+    try_connect(settings).await.map_err(Into::into)
+}
+
+/// Connects for a command that waits for a lock: a store that does not answer is tried again for as long as that.
+pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {
+    let last_try = match waiting.limit {
+        Limit::Once => return connect(settings).await,
+        Limit::Within(limit) => waiting.began.checked_add(limit),
+        Limit::Forever => waiting.began.checked_add(PATIENCE),
+    };
+    loop {
+        match try_connect(settings).await {
+            Err(error) if error.is_retryable() && last_try.is_none_or(|last| Instant::now() + PAUSE < last) => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            done => return done.map_err(Into::into),
+        }
+    }
+}
+
+async fn try_connect(settings: &Settings) -> Result<Client, Error> {
+    Client::builder(settings.store.url.as_str()).connect().await
+}
