@@ -1,4 +1,4 @@
-//! Take a lock, work under it, give it back: `cargo run --example basic`.
+//! Take a lock, work under it, give it back: `cargo run -p leasehold --example basic`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Threads instead of tasks: the blocking twin, re-entrant by thread. `cargo run --example blocking`.
+//! Threads instead of tasks: the blocking twin, re-entrant by thread. `cargo run -p leasehold --example blocking`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! Why a lock needs a fence: a holder that slept through its lease is refused at the resource. `cargo run --example fence`.
+//! Why a lock needs a fence: a holder that slept through its lease is refused at the resource. `cargo run -p leasehold --example fence`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A layer of one's own around a store, and a listener for events: `cargo run --example layer`.
+//! A layer of one's own around a store, and a listener for events: `cargo run -p leasehold --example layer`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
