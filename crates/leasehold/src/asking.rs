@@ -290,19 +290,19 @@ fn poll_alarm(alarm: Option<&mut Alarm>, task: &mut TaskContext<'_>) -> Poll<()>
 }
 
 /// A timer on the keeper's runtime, so that the caller needs none.
-struct Alarm {
+pub(crate) struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,
     shell: Arc<Shell>,
 }
 
 impl Alarm {
-    fn new(shell: &Arc<Shell>, until: Moment) -> Self {
+    pub(crate) fn new(shell: &Arc<Shell>, until: Moment) -> Self {
         let _context = shell.background.enter();
         let sleep = Box::pin(tokio::time::sleep(until.since(leasehold_clock::now())));
         Self { sleep: Some(sleep), shell: shell.clone() }
     }
 
-    fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
         self.sleep.as_mut().map_or(Poll::Ready(()), |sleep| sleep.as_mut().poll(task))
     }
 }

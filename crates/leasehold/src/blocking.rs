@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use leasehold_core::port::Break;
 use leasehold_core::table::Loss;
-use leasehold_core::{Error, ErrorKind, Owner, WaitMode};
+use leasehold_core::{Error, ErrorKind, Fence, Owner, WaitMode};
 
 use crate::holder::{Holder, Status};
 use crate::lost::LostSignal;
@@ -193,6 +193,33 @@ impl Lock {
         block_on(lock.acquire_within(limit)).map(Attempt::of)
     }
 
+    /// Makes a lease that was left to its explicit owner last longer.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::renew`].
+    pub fn renew(&self, fence: Option<Fence>, term: Duration) -> Result<Duration, Error> {
+        block_on(self.inner.renew(fence, term))
+    }
+
+    /// Gives back one hold of a lock that was left to its explicit owner; answers how many it has left.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::release`].
+    pub fn release(&self, fence: Option<Fence>) -> Result<u32, Error> {
+        block_on(self.inner.release(fence))
+    }
+
+    /// Gives back every hold of a lock that was left to its explicit owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::release_all`].
+    pub fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
+        block_on(self.inner.release_all(fence))
+    }
+
     fn mine(&self) -> Result<crate::Lock, Error> {
         if !self.by_thread {
             return Ok(self.inner.clone());
@@ -251,6 +278,18 @@ impl Guard {
         block_on(self.inner.release())
     }
 
+    /// Leaves a fixed lease to its explicit owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::leave`].
+    pub fn leave(self) -> Result<(), (Self, Error)> {
+        if let Err(error) = may_block() {
+            return Err((self, error));
+        }
+        wait_for(self.inner.leave()).map_err(|(inner, error)| (Self::new(inner), error))
+    }
+
     /// Makes a fixed lease last for `term` from now.
     ///
     /// # Errors
@@ -292,12 +331,21 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread. Timers and background work are on the keeper's runtime, so none is needed here.
 fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    may_block()?;
+    wait_for(future)
+}
+
+fn may_block() -> Result<(), Error> {
     if is_async_task() {
         let what = "the blocking client was called from async code, which would block the runtime";
         return Err(Error::new(ErrorKind::BadArgument, "blocking", what).with_hint("use leasehold::Client there"));
     }
+    Ok(())
+}
+
+/// Runs a future on this thread. Timers and background work are on the keeper's runtime, so none is needed here.
+fn wait_for<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut task = Context::from_waker(&waker);

@@ -67,6 +67,13 @@ pub enum Event<'a> {
         /// Whether it was still held; a lost one is given back too, but not well.
         ok: bool,
     },
+    /// A guard left its lock to its owner: it is not given back, and this client knows nothing more of it.
+    Left {
+        /// Which.
+        name: &'a Name,
+        /// The hold of its [`Event::Granted`].
+        hold: u64,
+    },
 }
 
 impl Event<'_> {
@@ -83,6 +90,7 @@ impl Event<'_> {
             Self::Renewed { took, .. } => tracing::warn!(store, ?took, "a renewal was not answered"),
             Self::Lost { name, hold, loss } => tracing::warn!(store, lock = %name, hold, ?loss, "lost"),
             Self::Released { name, hold, ok } => tracing::debug!(store, lock = %name, hold, ok, "released"),
+            Self::Left { name, hold } => tracing::debug!(store, lock = %name, hold, "left to its owner"),
         }
     }
 }

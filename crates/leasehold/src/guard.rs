@@ -11,7 +11,7 @@ use leasehold_core::table::{Grant, HoldId, Input, Loss, Told};
 use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner};
 use smallvec::SmallVec;
 
-use crate::asking::Asking;
+use crate::asking::{Alarm, Asking};
 use crate::event::Event;
 use crate::flight::{Flight, Landed, unknown};
 use crate::handle::Handle;
@@ -219,6 +219,52 @@ impl Guard {
             result = result.and(one);
         }
         result
+    }
+
+    /// Leaves a fixed lease to its explicit owner: it is neither given back nor renewed, and this client knows nothing more of it.
+    /// Whoever gives the same owner can re-enter it, or go on with it by [`Lock::renew`](crate::Lock::renew) and
+    /// [`Lock::release`](crate::Lock::release), also in another process, until it ends. Of several names, all or none.
+    ///
+    /// # Errors
+    ///
+    /// The guard comes back with each of them, as it was. [`ErrorKind::BadArgument`] when the lock is kept, its owner was generated, or
+    /// this client has other guards on it. [`ErrorKind::Lost`] when it was lost. [`ErrorKind::Unfit`] on a store where a lock ends with
+    /// its process.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future before it is done drops the guard. It is done at once, unless an earlier sending of the acquire was not
+    /// answered: then when that can no longer be executed.
+    pub async fn leave(mut self) -> Result<(), (Self, Error)> {
+        let wait = match self.entrust() {
+            Ok(wait) => wait,
+            Err(error) => return Err((self, error)),
+        };
+        if !wait.is_zero() {
+            let mut alarm = Alarm::new(&self.shell, leasehold_clock::now() + wait);
+            poll_fn(|task| alarm.poll(task)).await;
+            match self.entrust() {
+                Ok(wait) if wait.is_zero() => {}
+                Ok(_) => return Err((self, unknown("leave", "an acquire that was not answered is still open"))),
+                Err(error) => return Err((self, error)),
+            }
+        }
+        for piece in std::mem::take(&mut self.pieces) {
+            self.shell.tell(|| Event::Left { name: &piece.name, hold: piece.hold.number() });
+        }
+        Ok(())
+    }
+
+    /// Answers how long to wait, where it is too early.
+    fn entrust(&self) -> Result<Duration, Error> {
+        self.shell.check_process("leave")?;
+        let labelled = |error: Error| error.on_store(self.shell.store.label()).on_lock(self.name());
+        if !self.shell.store.capability().outlives_process {
+            let what = "on this store a lock ends with the process that took it";
+            return Err(labelled(Error::new(ErrorKind::Unfit, "leave", what)));
+        }
+        let holds: SmallVec<[_; 1]> = self.pieces.iter().map(|piece| (piece.hold, &piece.name)).collect();
+        self.shell.step_entrust(&holds).map_err(labelled)
     }
 
     fn lost_error(&self, operation: &'static str) -> Error {

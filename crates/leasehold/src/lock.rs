@@ -1,5 +1,7 @@
 //! A lock: a name with options. Cheap to make and to clone; nothing is asked of the store before it is acquired.
 
+mod unguarded;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -232,7 +234,7 @@ impl Lock {
 
     async fn attempt_quietly(&self, patience: Patience) -> Result<Attempt, Error> {
         let shell = &self.shell.0;
-        self.check()?;
+        self.check("acquire")?;
         // A lock that is free is taken without waiting: a loop of them must let other tasks run now and then.
         tokio::task::coop::consume_budget().await;
         let owner = match &self.owner {
@@ -276,15 +278,15 @@ impl Lock {
         self.bad_name.is_none().then(|| self.names.first())
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, operation: &'static str) -> Result<(), Error> {
         let shell = &self.shell.0;
-        shell.check_process("acquire")?;
+        shell.check_process(operation)?;
         if let Some(fault) = self.bad_name.as_ref().or(self.bad_option.as_ref()) {
-            return Err(fault.clone().during("acquire").on_store(shell.store.label()).on_lock_if(self.known_name()));
+            return Err(fault.clone().during(operation).on_store(shell.store.label()).on_lock_if(self.known_name()));
         }
         if matches!(self.names, Names::Many(_)) && !shell.store.capability().several_names {
             let what = "this store cannot take several names in one step";
-            return Err(Error::new(ErrorKind::Unfit, "acquire", what).on_store(shell.store.label()));
+            return Err(Error::new(ErrorKind::Unfit, operation, what).on_store(shell.store.label()));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use foldhash::fast::FixedState as Hasher;
 use leasehold_clock::fork::Process;
@@ -229,6 +230,27 @@ impl Shell {
             self.adopt(flight, Mine::Hold(hold), None);
         }
         ok
+    }
+
+    /// Leaves holds to their owner, all or none; or says how long to wait before that.
+    pub(crate) fn step_entrust(self: &Arc<Self>, holds: &[(HoldId, &Name)]) -> Result<Duration, Error> {
+        let mut state = self.state();
+        let now = leasehold_clock::now();
+        let waits = holds.iter().map(|(hold, name)| state.table.may_entrust(now, *hold, name));
+        let wait = waits.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or_default();
+        if !wait.is_zero() {
+            return Ok(wait);
+        }
+        let watched: Vec<_> = holds.iter().filter_map(|(hold, _)| state.lost.remove(hold)).collect();
+        let stepped = self.after(&mut state, Mine::Nothing, |table, now, out| {
+            holds.iter().for_each(|(hold, name)| table.entrust(now, *hold, name, out));
+        });
+        stepped.send(self, state);
+        for cell in watched {
+            cell.release();
+            contained("a waker", || cell.wake());
+        }
+        Ok(wait)
     }
 
     /// Whether anybody listens.

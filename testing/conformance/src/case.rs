@@ -49,6 +49,8 @@ pub enum Need {
     SharedReentrance,
     /// Several names in one step.
     SeveralNames,
+    /// A lock that outlives the process that took it.
+    OutlivesProcess,
     /// Something that the deployment does.
     Hook(Hook),
 }
@@ -63,6 +65,7 @@ impl Need {
             Self::LostBefore => (capability.lost_before, "the store does not promise lost-before"),
             Self::SharedReentrance => (capability.shared_reentrance, "the store does not count holds"),
             Self::SeveralNames => (capability.several_names, "the store takes one name at a time"),
+            Self::OutlivesProcess => (capability.outlives_process, "a lock ends with the process that took it"),
             Self::Hook(hook) => return deployment.lacks(hook),
         };
         (!has).then_some(reason)

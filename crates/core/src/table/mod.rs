@@ -13,6 +13,7 @@
 //! to a task that has gone is released by the shell.
 
 mod asking;
+mod entrusting;
 mod entry;
 mod groups;
 mod holding;
@@ -36,6 +37,7 @@ pub use types::{
 use crate::error::{Error, ErrorKind};
 use crate::fence::Fence;
 use crate::name::Name;
+use crate::owner::RequestId;
 use crate::planted::Bug;
 use crate::port::Busy;
 use crate::time::{Moment, StoreTime};
@@ -93,6 +95,11 @@ impl Table {
     /// A number for a task that is about to want something.
     pub fn ticket(&mut self) -> TicketId {
         TicketId(self.number())
+    }
+
+    /// An id for a request that the table has no part in.
+    pub fn request(&mut self) -> RequestId {
+        RequestId { client: self.settings.client, number: self.number() }
     }
 
     /// Takes in what happened at `now`, and adds what is to be done to `out`.

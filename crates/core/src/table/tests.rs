@@ -457,3 +457,80 @@ fn a_closed_client_leaves_no_lost_hold_of_a_shared_owner_behind() {
     sent += releases(&bench);
     assert!(sent > 0, "the store counts this hold for as long as the other process lives");
 }
+
+fn explicit() -> Owner {
+    Owner::explicit("me").unwrap()
+}
+
+#[test]
+fn a_lease_that_is_left_to_its_owner_is_forgotten_and_not_released_at_the_end() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&explicit(), FIXED);
+    assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
+    let mut out = Outputs::new();
+    bench.table.entrust(bench.now, hold, &named("a"), &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    bench.step(Input::Close);
+    assert!(bench.out.is_empty(), "{:?}", bench.out);
+    assert!(bench.table.is_empty());
+    assert_eq!(bench.table.next_timer(), None);
+}
+
+#[test]
+fn whoever_waits_behind_a_lease_that_is_left_asks_the_store() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&explicit(), FIXED);
+    bench.want(&["a"], &fresh(2), KEPT);
+    let mut out = Outputs::new();
+    bench.table.entrust(bench.now, hold, &named("a"), &mut out);
+    bench.out = out.into_vec();
+    assert!(matches!(bench.call().1, Request::Acquire(_)));
+}
+
+#[test]
+fn only_the_one_fixed_hold_of_an_explicit_owner_can_be_left() {
+    for (owner, term, why) in [(explicit(), KEPT, "kept"), (fresh(1), FIXED, "generated")] {
+        let mut bench = Bench::new();
+        let hold = bench.hold(&owner, term);
+        let error = bench.table.may_entrust(bench.now, hold, &named("a")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        assert!(error.to_string().contains(why), "{error}");
+        assert!(bench.table.is_held(&named("a"), hold), "nothing was lost");
+    }
+    let mut bench = Bench::new();
+    let hold = bench.hold(&explicit(), FIXED);
+    bench.want(&["a"], &explicit(), Term::Fixed(LEASE / 2));
+    let error = bench.table.may_entrust(bench.now, hold, &named("a")).unwrap_err();
+    assert!(error.to_string().contains("other guards"), "{error}");
+}
+
+#[test]
+fn a_lease_that_is_over_cannot_be_left() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&explicit(), FIXED);
+    bench.pass(LEASE);
+    assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// The sending that was not answered may be executed when another process has released the lease: nobody would release it then.
+#[test]
+fn a_lease_is_not_left_while_an_earlier_sending_of_it_is_open() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &explicit(), FIXED);
+    let (first, _) = bench.call();
+    bench.step(Input::Answer(first, Answer::Acquire(Err(unknown()))));
+    let again = bench.out.iter().find_map(|output| match output {
+        Output::To(id, Told::Sleep(until)) => Some((*id, *until)),
+        _ => None,
+    });
+    let (id, until) = again.unwrap();
+    bench.now = until;
+    bench.step(Input::Woke(id, named("a")));
+    let (second, _) = bench.call();
+    bench.grant(second, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    let wait = bench.table.may_entrust(bench.now, hold, &named("a")).unwrap();
+    assert!(wait >= CALL, "{wait:?}");
+    bench.pass(wait);
+    assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
+}

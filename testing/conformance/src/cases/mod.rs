@@ -8,6 +8,7 @@ mod exclusion;
 mod expiry;
 mod fences;
 mod forking;
+mod handing;
 mod hints;
 mod holding;
 mod keeping;
@@ -35,6 +36,7 @@ pub const TOPICS: &[(&str, &[Case])] = &[
     ("fences", fences::CASES),
     ("forking", forking::CASES),
     ("hints", hints::CASES),
+    ("handing", handing::CASES),
     ("holding", holding::CASES),
     ("keeping", keeping::CASES),
     ("names", names::CASES),

@@ -1,0 +1,54 @@
+//! Leaving a lease to its owner: this client forgets it, and whoever gives the same id goes on with it until it ends.
+
+use std::time::Duration;
+
+use super::Table;
+use super::holding::{lost, lost_by};
+use super::types::{HoldId, Outputs};
+use crate::error::{Error, ErrorKind};
+use crate::lease;
+use crate::name::Name;
+use crate::time::Moment;
+
+impl Table {
+    /// Whether a guard's lease may be left to its owner, and how long to wait before that. A sending of its request whose answer was
+    /// lost may still be executed: while this client has the lease, it would see to what comes of that.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] when it is gone. [`ErrorKind::BadArgument`] when its guard keeps it, its owner was generated, or this client
+    /// has other guards on it.
+    pub fn may_entrust(&self, now: Moment, hold: HoldId, name: &Name) -> Result<Duration, Error> {
+        if self.time_left(now, name, hold).is_none() {
+            return Err(self.loss(hold).map_or_else(|| lost("leave"), |loss| lost_by("leave", loss)));
+        }
+        let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else {
+            return Err(lost("leave"));
+        };
+        if held.holds.iter().any(|hold| hold.kept) {
+            return Err(refused("a kept lock ends with its guard; take it with a fixed lease"));
+        }
+        if !held.is_shared() {
+            return Err(refused("nobody else can be an owner that was generated; take it for an explicit one"));
+        }
+        if held.holds.len() > 1 {
+            return Err(refused("this client has other guards on it; release them first"));
+        }
+        let settled = lease::surely_over(held.granted, self.settings.call_limit);
+        let open = held.is_tainted() && now + self.jumped < settled;
+        Ok(if open { settled.since(now + self.jumped) } else { Duration::ZERO })
+    }
+
+    /// Forgets a lease that [`Table::may_entrust`] lets go at once. Whoever waits for it here asks the store from now on.
+    pub fn entrust(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.position(hold).is_some()) else { return };
+        entry.held = None;
+        let before = out.len();
+        self.pursue(now + self.jumped, name, out);
+        self.tell_in_their_time(&mut out[before..]);
+    }
+}
+
+fn refused(why: &str) -> Error {
+    Error::new(ErrorKind::BadArgument, "leave", why)
+}
