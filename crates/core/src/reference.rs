@@ -442,7 +442,8 @@ impl Record {
         self.free_at() <= now && self.waiters.iter().all(|waiter| waiter.until <= now)
     }
 
-    fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
+    /// Who holds the name.
+    pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
         let held = self.rows.iter().filter(|row| row.expires > now);
         let waiters = self.waiters.iter().filter(|waiter| waiter.until > now).count();
         Inspected {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Error, ErrorKind, Options, Store, Term};
 
 /// Every scheme there is, with the feature that brings it.
-const SCHEMES: &[(&str, &str)] = &[("memory", "memory")];
+const SCHEMES: &[(&str, &str)] = &[("file", "file"), ("memory", "memory")];
 
 /// A store's URL, taken apart.
 #[derive(Debug)]
@@ -51,6 +51,11 @@ impl StoreUrl {
     #[expect(clippy::unused_async, reason = "stores with a network to cross connect here")]
     pub(crate) async fn connect(&self) -> Result<Arc<dyn Store>, Error> {
         match self.scheme.as_str() {
+            #[cfg(feature = "file")]
+            leasehold_file::SCHEME => {
+                let config = leasehold_file::Config::new(&self.path, &self.options)?;
+                Ok(leasehold_file::File::connect(&config)?)
+            }
             #[cfg(feature = "memory")]
             leasehold_memory::SCHEME => {
                 let config = leasehold_memory::Config::new(&self.path, &self.options)?;

@@ -1,5 +1,6 @@
 //! Every deployment there is.
 
+mod file;
 mod memory;
 
 use std::sync::Arc;
@@ -8,5 +9,5 @@ use crate::deployment::Deployment;
 
 /// All of them.
 pub fn all() -> Vec<Arc<dyn Deployment>> {
-    vec![Arc::new(memory::Memory)]
+    vec![Arc::new(memory::Memory), Arc::new(file::File)]
 }

@@ -1,0 +1,97 @@
+//! From the part of a URL behind `file:` to settings.
+
+use std::path::{Component, Path, PathBuf};
+
+use leasehold_core::Error;
+
+use crate::{error, store};
+
+/// The scheme of this store's URLs.
+pub const SCHEME: &str = "file";
+
+/// Where the file is, and how it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file, from the root.
+    pub path: PathBuf,
+    /// Whether the death of a process ends at once what it kept. Off: its leases run out.
+    pub liveness: bool,
+}
+
+impl Config {
+    /// From what stands between `file:` and `?`, and the options behind it. A path that does not begin at the root begins at the
+    /// current folder; `file:///path` is `file:/path`.
+    ///
+    /// # Errors
+    ///
+    /// A bad argument, for a path that is missing or names a host, or for an unknown option.
+    pub fn new(path: &str, options: &[(String, String)]) -> Result<Self, Error> {
+        let path = match path.strip_prefix("//") {
+            Some(rest) => match rest.split_once('/') {
+                Some(("" | "localhost", _)) => rest.strip_prefix("localhost").unwrap_or(rest),
+                _ => return Err(error::host_in_path(path)),
+            },
+            None => path,
+        };
+        if path.is_empty() || path.contains('\0') {
+            return Err(error::no_path());
+        }
+        let mut config = Self { path: from_root(Path::new(path))?, liveness: true };
+        for (option, value) in options {
+            match (option.as_str(), value.as_str()) {
+                ("liveness", "on") => config.liveness = true,
+                ("liveness", "off") => config.liveness = false,
+                ("liveness", _) => return Err(error::bad_liveness(value)),
+                _ => return Err(error::no_such_option(option)),
+            }
+        }
+        Ok(config)
+    }
+
+    /// With the path that links lead to: a link and its target are one store.
+    #[must_use]
+    pub fn resolved(&self) -> Self {
+        Self { path: store::resolved(&self.path), ..*self }
+    }
+
+    /// A name for people.
+    pub fn label(&self) -> String {
+        format!("{SCHEME}:{}", self.path.display())
+    }
+}
+
+fn from_root(path: &Path) -> Result<PathBuf, Error> {
+    let whole = std::path::absolute(path).map_err(|fault| error::no_current_folder(&fault))?;
+    Ok(whole.components().filter(|part| *part != Component::CurDir).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    fn options(given: &[(&str, &str)]) -> Vec<(String, String)> {
+        given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn paths_are_taken_from_the_root() {
+        for same in ["/a/b.db", "///a/b.db", "//localhost/a/b.db", "/a/./b.db"] {
+            assert_eq!(Config::new(same, &[]).unwrap().label(), "file:/a/b.db");
+        }
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(Config::new("b.db", &[]).unwrap().path, here.join("b.db"));
+    }
+
+    #[test]
+    fn wrong_paths_and_options_are_refused() {
+        for wrong in ["", "//host/a", "//host"] {
+            assert_eq!(Config::new(wrong, &[]).unwrap_err().kind(), ErrorKind::BadArgument, "{wrong}");
+        }
+        let error = Config::new("a", &options(&[("prefix", "x")])).unwrap_err();
+        assert!(error.to_string().contains("liveness"), "{error}");
+        assert!(Config::new("a", &options(&[("liveness", "maybe")])).is_err());
+        assert!(!Config::new("a", &options(&[("liveness", "off")])).unwrap().liveness);
+    }
+}

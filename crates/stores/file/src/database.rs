@@ -1,0 +1,225 @@
+//! One connection to the file, and one write to it: inline, atomic, by the clock of the file.
+//!
+//! It never opens the file except through SQLite while a connection may be open: closing any other descriptor of it would end the
+//! locks of the whole process.
+
+use std::cell::Cell;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold_core::reference::{Hints, Reference};
+use leasehold_core::{Error, Fence, Moment, Name, StoreTime};
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::error::{self, Fault};
+use crate::machine::Machine;
+use crate::opening;
+use crate::rows::{self, Loaded, signed, unsigned};
+use crate::sweeping::Sweeper;
+
+/// How many times a busy file is looked at again at once, before pauses.
+const YIELDS: i32 = 50;
+/// The pause between two looks at a busy file.
+const PAUSE: Duration = Duration::from_micros(50);
+/// How far the ceiling of fences is raised ahead of the clock: how often that costs a sync of the disk.
+pub(crate) const AHEAD: Duration = Duration::from_secs(10 * 60);
+const META: &str = "SELECT epoch, ceiling FROM meta";
+
+thread_local! {
+    /// When this thread gives up on a busy file.
+    static GIVE_UP: Cell<Moment> = const { Cell::new(Moment::from_nanos(0)) };
+}
+
+/// SQLite asks here whether to try a busy file again.
+pub(crate) fn is_worth_a_try(tries: i32) -> bool {
+    if leasehold_clock::now() >= GIVE_UP.get() {
+        return false;
+    }
+    if tries < YIELDS {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(PAUSE);
+    }
+    true
+}
+
+/// Gives a busy file so much time, in this thread, from now.
+pub(crate) fn give(patience: Duration) {
+    GIVE_UP.set(leasehold_clock::now() + patience);
+}
+
+/// Which boot's clock the file goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epoch {
+    pub(crate) number: i64,
+    /// The store's time where the clock of this boot read zero.
+    pub(crate) base: StoreTime,
+}
+
+impl Epoch {
+    pub(crate) fn now(&self) -> StoreTime {
+        self.base + Duration::from_nanos(leasehold_clock::now().as_nanos())
+    }
+}
+
+pub(crate) struct Database {
+    connection: Connection,
+    path: PathBuf,
+    machine: Machine,
+    /// Device and number of the file that is open: another may come to stand at the path.
+    identity: (u64, u64),
+    epoch: Epoch,
+    reference: Reference,
+    sweeper: Sweeper,
+}
+
+/// A write under way: what it sees and what it leaves to be done after it.
+pub(crate) struct Session<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) now: StoreTime,
+    /// The rules; empty between two writes.
+    pub(crate) reference: &'a mut Reference,
+    /// Who is to be told once it is written.
+    pub(crate) hints: Hints,
+    ceiling: Fence,
+}
+
+/// What a write came to.
+pub(crate) struct Done<T> {
+    pub(crate) at: StoreTime,
+    pub(crate) result: T,
+    pub(crate) hints: Hints,
+}
+
+impl Database {
+    pub(crate) fn open(path: PathBuf, machine: Machine, patience: Duration) -> Result<Self, Error> {
+        give(patience);
+        let connection = opening::open(&path)?;
+        let epoch = opening::enter(&connection, &machine).map_err(Fault::into_error)?;
+        let identity = identity(&path).ok_or_else(error::replaced)?;
+        let reference = Reference::new(0, Duration::ZERO);
+        Ok(Self { connection, path, machine, identity, epoch, reference, sweeper: Sweeper::default() })
+    }
+
+    pub(crate) fn now(&self) -> StoreTime {
+        self.epoch.now()
+    }
+
+    /// One atomic step. `work` may be run more than once, each time on the file as it then is; only the last counts.
+    pub(crate) fn write<T>(
+        &mut self,
+        patience: Duration,
+        work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>,
+    ) -> Result<Done<T>, Fault> {
+        self.stand_on_the_file(patience)?;
+        give(patience);
+        let done = match self.attempt(work) {
+            Err(Fault::Ceiling(needed)) => {
+                self.raise_ceiling(needed)?;
+                self.attempt(work)
+            }
+            other => other,
+        };
+        if done.is_ok() {
+            self.sweeper.step(&self.connection, self.epoch.now());
+        }
+        done
+    }
+
+    fn attempt<T>(&mut self, work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>) -> Result<Done<T>, Fault> {
+        let Self { connection, epoch, reference, .. } = self;
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let done = in_transaction(connection, *epoch, reference, work);
+        if done.is_err() {
+            *reference = Reference::new(0, Duration::ZERO);
+        }
+        if done.is_err() && !connection.is_autocommit() {
+            // It only fails where there is nothing to roll back.
+            let _ = connection.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
+        }
+        done
+    }
+
+    /// Reads without a write: what is seen is as of one moment.
+    pub(crate) fn read<T>(
+        &mut self,
+        patience: Duration,
+        work: impl FnOnce(&Connection, StoreTime) -> rusqlite::Result<T>,
+    ) -> Result<(StoreTime, T), Fault> {
+        self.stand_on_the_file(patience)?;
+        give(patience);
+        let transaction = self.connection.unchecked_transaction()?;
+        let epoch: i64 = transaction.prepare_cached(META)?.query_row([], |row| row.get(0))?;
+        if epoch != self.epoch.number {
+            return Err(error::taken_over().into());
+        }
+        let now = self.epoch.now();
+        let result = work(&transaction, now)?;
+        Ok((now, result))
+    }
+
+    /// Puts a higher ceiling on the disk, with a sync: a fence below it never comes again, whatever the power does.
+    fn raise_ceiling(&self, needed: Fence) -> Result<(), Fault> {
+        let ceiling =
+            Fence::at(self.epoch.now() + AHEAD).max(needed.plus(Fence::at(StoreTime::default() + AHEAD).get()));
+        opening::synced(&self.connection, |connection| {
+            connection.execute("UPDATE meta SET ceiling = max(ceiling, ?1)", [signed(ceiling.get())]).map(drop)
+        })
+    }
+
+    /// Makes sure that the open file is the one at the path. A file that was removed or replaced is like a server that came back
+    /// empty: what was held there is lost, and what is asked now is asked of the file that stands there.
+    fn stand_on_the_file(&mut self, patience: Duration) -> Result<(), Fault> {
+        if identity(&self.path) == Some(self.identity) {
+            return Ok(());
+        }
+        *self = Self::open(self.path.clone(), self.machine.clone(), patience)?;
+        Ok(())
+    }
+}
+
+fn in_transaction<T>(
+    connection: &Connection,
+    epoch: Epoch,
+    reference: &mut Reference,
+    work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>,
+) -> Result<Done<T>, Fault> {
+    let meta = connection.prepare_cached(META)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((number, ceiling)): Option<(i64, i64)> = meta else { return Err(error::not_ours().into()) };
+    if number != epoch.number {
+        return Err(error::taken_over().into());
+    }
+    // The clock is read under the file's write lock: a step that waited for it must not act on an old time.
+    let now = epoch.now();
+    let ceiling = Fence::new(unsigned(ceiling));
+    let mut session = Session { connection, now, reference, hints: Hints::new(), ceiling };
+    let result = work(&mut session)?;
+    let hints = session.hints;
+    connection.prepare_cached("COMMIT")?.execute([]).map_err(error::at_commit)?;
+    Ok(Done { at: now, result, hints })
+}
+
+impl Session<'_> {
+    /// Hands the record of a name to the rules.
+    pub(crate) fn load(&mut self, name: &Name) -> Result<Loaded, Fault> {
+        let loaded = rows::load(self.connection, name)?;
+        self.reference.put(name.clone(), loaded.record.clone());
+        Ok(loaded)
+    }
+
+    /// Takes the record of a name back from the rules, and writes what they changed.
+    pub(crate) fn save(&mut self, name: &Name, before: &Loaded) -> Result<(), Fault> {
+        let after = self.reference.take(name).unwrap_or_default();
+        if after.last >= self.ceiling && after.last > before.record.last {
+            return Err(Fault::Ceiling(after.last));
+        }
+        rows::save(self.connection, self.now, name, before, &after)?;
+        Ok(())
+    }
+}
+
+fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}

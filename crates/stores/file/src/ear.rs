@@ -1,0 +1,173 @@
+//! The ear: one thread a process and file that waits for hints and for the end of holders' processes. It polls nothing.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_core::{ClientId, Hint, HintSink, Name};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::live;
+use crate::place::Place;
+
+/// The longest name, in bytes.
+const NAME_BYTES: usize = 512;
+/// After a wake-up, every other name of the client is looked at this much later: a full socket may have swallowed its hint.
+const LOOK_AROUND_AFTER: Duration = Duration::from_millis(20);
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    started: AtomicBool,
+    /// Wakes the thread, so that it sees new sockets, or that nobody needs it any more.
+    bell: UnixDatagram,
+    /// The thread's end, until it starts.
+    heard: Mutex<Option<UnixDatagram>>,
+}
+
+impl Ear {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (bell, heard) = UnixDatagram::pair()?;
+        bell.set_nonblocking(true)?;
+        heard.set_nonblocking(true)?;
+        Ok(Self { started: AtomicBool::new(false), bell, heard: Mutex::new(Some(heard)) })
+    }
+
+    /// Makes sure that the thread listens to every socket of the place.
+    pub(crate) fn listen(&self, place: &Arc<Place>) -> io::Result<()> {
+        if self.started.load(Ordering::Acquire) {
+            self.wake();
+            return Ok(());
+        }
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bell) = heard.take() {
+            let place = Arc::downgrade(place);
+            let listener = Listener { bell, place, due: None };
+            std::thread::Builder::new().name("leasehold-ear".into()).spawn(move || listener.run())?;
+            self.started.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// A full bell rings already.
+    pub(crate) fn wake(&self) {
+        let _ = self.bell.send(&[]);
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.wake();
+    }
+}
+
+struct Listener {
+    bell: UnixDatagram,
+    place: Weak<Place>,
+    /// When all names are to be looked at, if they are.
+    due: Option<leasehold_core::Moment>,
+}
+
+/// What the thread waits for, with how to find it again.
+#[derive(Clone, Copy)]
+enum Source {
+    Bell,
+    Client(ClientId),
+    Holder(ClientId),
+}
+
+impl Listener {
+    fn run(mut self) {
+        while self.turn().is_some() {}
+    }
+
+    /// Waits once, and tells those whom it concerns. None when the place is gone.
+    fn turn(&mut self) -> Option<()> {
+        let place = self.place.upgrade()?;
+        let (sources, files): (Vec<Source>, Vec<Arc<dyn AsFd + Send + Sync>>) = sources(&place).into_iter().unzip();
+        drop(place);
+        let woken = self.wait(&files);
+        drop(files);
+        let place = self.place.upgrade()?;
+        for index in woken {
+            match index.checked_sub(1).map_or(Source::Bell, |index| sources[index]) {
+                Source::Bell => while self.bell.recv(&mut [0; 1]).is_ok() {},
+                Source::Client(client) => self.hear(&place, client),
+                Source::Holder(holder) => bury(&place, holder),
+            }
+        }
+        if self.due.is_some_and(|due| due <= leasehold_clock::now()) {
+            self.due = None;
+            place.look_around();
+        }
+        Some(())
+    }
+
+    /// Which of bell and files have something.
+    fn wait(&self, files: &[Arc<dyn AsFd + Send + Sync>]) -> Vec<usize> {
+        let bell: BorrowedFd<'_> = self.bell.as_fd();
+        let mut asked = vec![PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+        asked.extend(files.iter().map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
+        let limit = self.due.map(|due| due.since(leasehold_clock::now()) + Duration::from_millis(1));
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut asked, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // Too many files, or no memory: the recheck of every waiter goes on without hints.
+            Err(_) => std::thread::sleep(LOOK_AROUND_AFTER),
+        }
+        (0..asked.len()).filter(|index| !asked[*index].revents().is_empty()).collect()
+    }
+
+    /// Reads what came for a client, and passes it on.
+    fn hear(&mut self, place: &Place, client: ClientId) {
+        let Some(socket) = place.state().members.get(&client).and_then(|member| member.socket.clone()) else { return };
+        let mut message = [0; NAME_BYTES];
+        while let Ok(length) = socket.recv(&mut message) {
+            let name = std::str::from_utf8(&message[..length]).ok().and_then(|name| Name::new(name).ok());
+            let Some(name) = name else { continue };
+            if let Some(sink) = place.sink(client, &name) {
+                sink(Hint::Name(name));
+            }
+        }
+        if place.state().members.get(&client).is_some_and(|member| member.watched.len() > 1) {
+            self.due.get_or_insert(leasehold_clock::now() + LOOK_AROUND_AFTER);
+        }
+    }
+}
+
+fn sources(place: &Place) -> Vec<(Source, Arc<dyn AsFd + Send + Sync>)> {
+    let state = place.state();
+    let mut sources: Vec<(Source, Arc<dyn AsFd + Send + Sync>)> = Vec::new();
+    for (client, member) in &state.members {
+        if let Some(socket) = &member.socket {
+            sources.push((Source::Client(*client), socket.clone()));
+        }
+    }
+    // Elsewhere the file is not a pipe, and says nothing: there the recheck of every waiter finds out.
+    if cfg!(target_os = "linux") {
+        for (holder, (file, _)) in &state.followed {
+            sources.push((Source::Holder(*holder), file.clone()));
+        }
+    }
+    sources
+}
+
+/// The process of a holder ended: those who wait behind it ask again.
+fn bury(place: &Place, holder: ClientId) {
+    let told: Vec<(Name, HintSink)> = {
+        let mut state = place.state();
+        match state.followed.get(&holder) {
+            Some((file, _)) if live::is_free(file) => state.behind(holder),
+            // Not a pipe's end but something else: not listened to any more, so that it cannot keep the thread busy.
+            Some(_) => return drop(state.followed.remove(&holder)),
+            None => return,
+        }
+    };
+    for (name, sink) in told {
+        sink(Hint::Name(name));
+    }
+}

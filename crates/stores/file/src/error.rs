@@ -1,0 +1,191 @@
+//! What can go wrong with a file, told apart: settings, the place, the file itself, and SQLite's own errors.
+
+use std::io;
+use std::path::Path;
+
+use leasehold_core::{Error, ErrorKind, Fence, Outcome};
+use rusqlite::ErrorCode;
+
+/// Why a step was not done.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Another process is writing, and did not end in the time there was.
+    Busy,
+    /// The fence would pass the ceiling: it must be raised on the disk first.
+    Ceiling(Fence),
+    /// Anything else, ready for the caller.
+    Told(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
+            _ => Self::Told(told(error)),
+        }
+    }
+}
+
+impl Fault {
+    /// As the caller is told.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Told(error) => error,
+            Self::Busy => busy(),
+            Self::Ceiling(_) => Error::new(ErrorKind::Internal, "write", "a fence passed the ceiling twice"),
+        }
+    }
+}
+
+/// Whether a commit that failed was written is not known, unless the file was busy.
+pub(crate) fn at_commit(error: rusqlite::Error) -> Fault {
+    match Fault::from(error) {
+        Fault::Told(error) => Fault::Told(error.with_outcome(Outcome::Unknown)),
+        fault => fault,
+    }
+}
+
+fn unfit(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unfit, "open", what)
+}
+
+fn bad(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::BadArgument, "connect", what)
+}
+
+/// SQLite's error, in our words.
+fn told(error: rusqlite::Error) -> Error {
+    let (kind, what, hint) = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Unfit,
+            format!("the file is damaged ({error})"),
+            "move it away together with its -wal and -shm files; what was held in it is then free, and fences go on by the clock",
+        ),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
+            ErrorKind::Unfit,
+            format!("the file cannot be written ({error})"),
+            "give this user the right to write the file and its folder, or name another with --store file:PATH",
+        ),
+        Some(ErrorCode::CannotOpen) => (
+            ErrorKind::Unfit,
+            format!("the file cannot be opened ({error})"),
+            "look at the rights of the file, of its -wal and -shm files, and of the folder",
+        ),
+        Some(ErrorCode::DiskFull) => {
+            (ErrorKind::Unfit, "there is no room left on the disk".to_owned(), "free some room, and try again")
+        }
+        Some(ErrorCode::SystemIoFailure) => (
+            ErrorKind::Unreachable,
+            format!("the disk did not do what it was asked ({error})"),
+            "look into the system's log for errors of the disk",
+        ),
+        _ => (ErrorKind::Internal, format!("SQLite: {error}"), "please report this as a bug of leasehold"),
+    };
+    let outcome = if kind == ErrorKind::Unreachable { Outcome::Unknown } else { Outcome::NotApplied };
+    Error::new(kind, "write", what).with_hint(hint).with_outcome(outcome).with_source(error)
+}
+
+fn busy() -> Error {
+    let what = "another process has been writing to the file for too long";
+    Error::new(ErrorKind::Unreachable, "write", what)
+        .with_hint("is a process stopped in the middle of a write? look with `fuser`")
+}
+
+pub(crate) fn no_path() -> Error {
+    bad("file: needs a path, such as file:/var/lib/leasehold/locks.db")
+}
+
+pub(crate) fn host_in_path(path: &str) -> Error {
+    bad(format!("file:{path} names a host, but the file must be on this machine; write file:/path"))
+}
+
+pub(crate) fn no_such_option(option: &str) -> Error {
+    bad(format!("file: has no option {option:?}; it has liveness=on|off, and keep and budget as every store"))
+}
+
+pub(crate) fn bad_liveness(value: &str) -> Error {
+    bad(format!("liveness={value} is neither on nor off"))
+}
+
+pub(crate) fn no_current_folder(fault: &io::Error) -> Error {
+    bad(format!("the current folder is not known ({fault}); write the path from the root"))
+}
+
+pub(crate) fn is_a_folder(path: &Path) -> Error {
+    unfit(format!("{} is a folder, not a file", path.display())).with_hint("name a file in it, such as locks.db")
+}
+
+pub(crate) fn no_file(path: &Path) -> Error {
+    unfit(format!("{} is not a regular file", path.display())).with_hint("name a file of its own for the locks")
+}
+
+pub(crate) fn place(doing: &str, path: &Path, fault: io::Error) -> Error {
+    let what = format!("{doing} {}: {fault}", path.display());
+    unfit(what)
+        .with_hint("look at the rights of the folder, or name another file with --store file:PATH")
+        .with_source(fault)
+}
+
+pub(crate) fn not_ours() -> Error {
+    unfit("the file is not a leasehold store, and was left as it is")
+        .with_hint("name another file with --store file:PATH")
+}
+
+pub(crate) fn newer(found: i64, known: i64) -> Error {
+    unfit(format!(
+        "the file was made by a newer leasehold (format {found}, this one knows {known}), and was left as it is"
+    ))
+    .with_hint("use that version, or name another file with --store file:PATH")
+}
+
+pub(crate) fn read_only() -> Error {
+    unfit("the file cannot be written by this user")
+        .with_hint("give this user the right to write it and its folder, or name another with --store file:PATH")
+}
+
+pub(crate) fn wrong_journal(found: &str) -> Error {
+    unfit(format!("the file cannot be used by several processes here (journal mode {found:?} instead of \"wal\")"))
+        .with_hint("put it on a local disk")
+}
+
+pub(crate) fn shared_file_system(kind: &str) -> Error {
+    unfit(format!("the file is on {kind}, where locks of files cannot be trusted between machines"))
+        .with_hint("put it on a local disk; for several machines use a store with a server")
+}
+
+pub(crate) fn shifted_time() -> Error {
+    unfit("this process is in a time namespace with an offset, so its clock is not that of the others")
+        .with_hint("run it without --boottime, or use a store with a server")
+}
+
+pub(crate) fn no_boot(fault: io::Error) -> Error {
+    unfit(format!("the system does not tell its boot id ({fault}), so leases could outlive a restart"))
+        .with_source(fault)
+}
+
+pub(crate) fn taken_over() -> Error {
+    unfit("the file was taken over by another machine, or by this one after a restart")
+        .with_hint("use a file a machine; for several machines use a store with a server")
+}
+
+pub(crate) fn replaced() -> Error {
+    let what = "the file was removed while it was being opened";
+    Error::new(ErrorKind::Unreachable, "open", what).with_hint("try again")
+}
+
+pub(crate) fn stuck_creation() -> Error {
+    let what = "another process has been making the file for too long";
+    Error::new(ErrorKind::Unreachable, "open", what).with_hint("is it stopped? look with `fuser`")
+}
+
+pub(crate) fn forked() -> Error {
+    let what = "this process was forked from one that has the file open";
+    Error::new(ErrorKind::Forked, "connect", what)
+        .with_hint("connect after the fork only, or start the child with exec")
+}

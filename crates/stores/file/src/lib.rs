@@ -1,0 +1,33 @@
+//! The embedded store: `file:PATH`, for any number of processes on one machine, with nothing installed.
+//!
+//! SQLite keeps the rows; the rules of the reference store decide over them, inside one write of the file.
+//!
+//! | demand | how it is met |
+//! |---|---|
+//! | exclusive | one write at a time decides; leases are counted on the clock of the machine's boot, which counts suspend and cannot be set |
+//! | available | as long as the machine and its disk do; a process stopped in the middle of a write (some microseconds) holds up the others |
+//! | no deadlock | leases end by that clock; the end of a process ends at once what it kept |
+//! | only the holder releases | a release names owner, fence and hold |
+//! | re-entrant | counted by owner, over processes |
+//!
+//! The file is refused where those promises cannot be kept: on file systems that machines share, in a time namespace with an offset,
+//! and in a process forked from one that has it open.
+
+mod config;
+mod database;
+mod desk;
+mod ear;
+mod error;
+mod live;
+mod machine;
+mod opening;
+mod place;
+mod rows;
+mod socket;
+mod store;
+mod sweeping;
+mod unforked;
+
+pub use config::{Config, SCHEME};
+pub use place::live_files;
+pub use store::File;

@@ -1,0 +1,82 @@
+//! Liveness files: each client holds a lock on one as long as its process lives. Whoever can lock it knows that the process is gone,
+//! also across process id namespaces and reused process ids.
+//!
+//! On Linux the file is a named pipe, so that whoever has it open is told by the kernel when the last process that held it ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use leasehold_core::ClientId;
+
+/// Opening a pipe must not wait for its other end.
+const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+
+/// Where the liveness file of a client is.
+pub(crate) fn path(folder: &Path, client: ClientId) -> PathBuf {
+    folder.join(format!("{client}.live"))
+}
+
+/// Makes the file and holds it. It gets its name only when it is locked: nobody ever sees it free while its process lives.
+pub(crate) fn hold(folder: &Path, client: ClientId, mode: u32) -> io::Result<File> {
+    let new = folder.join(format!("{client}.new"));
+    make(&new)?;
+    let held = (|| {
+        fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(NO_WAIT).open(&new)?;
+        file.try_lock()?;
+        fs::rename(&new, path(folder, client))?;
+        Ok(file)
+    })();
+    if held.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    held
+}
+
+#[cfg(target_os = "linux")]
+fn make(new: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    Ok(mknodat(CWD, new, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn make(new: &Path) -> io::Result<()> {
+    File::create_new(new).map(drop)
+}
+
+/// Opens the file of another process, to look at it and to be told of its end.
+pub(crate) fn look(folder: &Path, client: ClientId) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path(folder, client))
+}
+
+/// Whether its process is certain to be gone. A shared lock is tried, so that two who look do not hinder each other.
+pub(crate) fn is_free(file: &File) -> bool {
+    file.try_lock_shared().is_ok_and(|()| file.unlock().is_ok())
+}
+
+/// Whether the process of a client is certain to be gone. A file that is missing tells nothing: somebody may have cleared the folder.
+pub(crate) fn is_gone(folder: &Path, client: ClientId) -> bool {
+    look(folder, client).is_ok_and(|file| is_free(&file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_gone_when_nobody_holds_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let client = ClientId([1, 2]);
+        assert!(!is_gone(folder.path(), client), "a missing file tells nothing");
+        let held = hold(folder.path(), client, 0o600).unwrap();
+        assert!(!is_gone(folder.path(), client));
+        let twin = held.try_clone().unwrap();
+        drop(held);
+        assert!(!is_gone(folder.path(), client), "another process may have inherited it");
+        drop(twin);
+        assert!(is_gone(folder.path(), client));
+        assert!(is_gone(folder.path(), client), "looking does not change it");
+    }
+}

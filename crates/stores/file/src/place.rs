@@ -1,0 +1,339 @@
+//! This process at one file: the clients it has there, who hears of which name, and the folder where processes find each other.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_clock::fork::Process;
+use leasehold_core::reference::Hints;
+use leasehold_core::{ClientId, Error, Hint, HintSink, Name};
+use smallvec::SmallVec;
+
+use crate::database::Database;
+use crate::ear::Ear;
+use crate::machine::Machine;
+use crate::opening::folder_of;
+use crate::socket::Sockets;
+use crate::unforked::Unforked;
+use crate::{error, live, rows};
+
+/// How long looking around may wait for a busy file.
+const LOOK_FOR: Duration = Duration::from_millis(100);
+
+/// The files that this process has open, for as long as it has them open.
+static PLACES: Mutex<Vec<(PathBuf, Process, Weak<Place>)>> = Mutex::new(Vec::new());
+
+/// This process at one file.
+pub(crate) struct Place {
+    folder: PathBuf,
+    /// What the file allows to whom, for what is made beside it.
+    mode: u32,
+    process: Process,
+    sockets: Sockets,
+    ear: Ear,
+    state: Mutex<State>,
+    /// A connection for looking around, made when it is needed first.
+    eyes: Mutex<Option<Unforked<Database>>>,
+    path: PathBuf,
+    machine: Machine,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) members: HashMap<ClientId, Member>,
+    /// Holders in other processes whose end is waited for, with how many waits there are.
+    pub(crate) followed: HashMap<ClientId, (Arc<File>, usize)>,
+}
+
+/// A client of this process.
+pub(crate) struct Member {
+    live: File,
+    pub(crate) socket: Option<Arc<UnixDatagram>>,
+    pub(crate) watched: HashMap<Name, Watched>,
+}
+
+/// A name that a client waits for.
+pub(crate) struct Watched {
+    pub(crate) sink: HintSink,
+    /// Whose holds it waits behind.
+    behind: SmallVec<[ClientId; 1]>,
+}
+
+impl Place {
+    /// This process's place at a file that exists.
+    pub(crate) fn at(path: &Path, machine: &Machine) -> Result<Arc<Self>, Error> {
+        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|(_, _, place)| place.strong_count() > 0);
+        for (known, process, place) in places.iter().filter(|(known, ..)| known == path) {
+            if !process.is_current() {
+                return Err(error::forked());
+            }
+            if let Some(place) = place.upgrade() {
+                debug_assert_eq!(known, path);
+                return Ok(place);
+            }
+        }
+        let place = Arc::new(Self::new(path, machine)?);
+        places.push((path.to_owned(), place.process, Arc::downgrade(&place)));
+        Ok(place)
+    }
+
+    /// Whether a process that this one was forked from has the file open: SQLite must not open it again then.
+    pub(crate) fn check_fork(path: &Path) -> Result<(), Error> {
+        let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let inherited = |(known, process, place): &(PathBuf, Process, Weak<Self>)| {
+            known == path && !process.is_current() && place.strong_count() > 0
+        };
+        if places.iter().any(inherited) { Err(error::forked()) } else { Ok(()) }
+    }
+
+    fn new(path: &Path, machine: &Machine) -> Result<Self, Error> {
+        let folder = folder_of(path);
+        let cannot = |fault| error::place("the folder cannot be used:", &folder, fault);
+        let mode = fs::metadata(path).map_err(cannot)?.mode() & 0o666;
+        let sockets = Sockets::new(&folder, mode).map_err(cannot)?;
+        let ear = Ear::new().map_err(cannot)?;
+        Ok(Self {
+            folder,
+            mode,
+            process: Process::current(),
+            sockets,
+            ear,
+            state: Mutex::default(),
+            eyes: Mutex::default(),
+            path: path.to_owned(),
+            machine: machine.clone(),
+        })
+    }
+
+    /// Nothing panics under this mutex but a want of memory.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a client of this process known to others: from now on they can tell whether it lives.
+    pub(crate) fn join(&self, client: ClientId) -> Result<(), Error> {
+        let mut state = self.state();
+        self.member(&mut state, client).map(drop).map_err(|fault| self.cannot(fault))
+    }
+
+    fn member<'s>(&self, state: &'s mut State, client: ClientId) -> io::Result<&'s mut Member> {
+        match state.members.entry(client) {
+            std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                let live = live::hold(&self.folder, client, self.mode)?;
+                Ok(new.insert(Member { live, socket: None, watched: HashMap::new() }))
+            }
+        }
+    }
+
+    fn cannot(&self, fault: io::Error) -> Error {
+        error::place("nothing can be made in", &self.folder, fault)
+    }
+
+    /// From now on, hints about a name reach the sink: its socket is there, and somebody listens.
+    pub(crate) fn watch(self: &Arc<Self>, client: ClientId, name: Name, sink: HintSink) -> Result<(), Error> {
+        let mut state = self.state();
+        let member = self.member(&mut state, client).map_err(|fault| self.cannot(fault))?;
+        if member.socket.is_none() {
+            member.socket = Some(Arc::new(self.sockets.bind(client).map_err(|fault| self.cannot(fault))?));
+        }
+        match member.watched.get_mut(&name) {
+            Some(watched) => watched.sink = sink,
+            None => drop(member.watched.insert(name, Watched { sink, behind: SmallVec::new() })),
+        }
+        drop(state);
+        self.ear.listen(self).map_err(|fault| self.cannot(fault))
+    }
+
+    pub(crate) fn unwatch(&self, client: ClientId, name: &Name) {
+        let mut state = self.state();
+        let watched = state.members.get_mut(&client).and_then(|member| member.watched.remove(name));
+        for holder in watched.map(|watched| watched.behind).unwrap_or_default() {
+            state.let_go(holder);
+        }
+    }
+
+    /// The client found the name held by these: when the process of one of them ends, it is told.
+    pub(crate) fn follow(&self, client: ClientId, name: &Name, holders: &[ClientId]) {
+        let mut state = self.state();
+        let State { members, followed } = &mut *state;
+        let Some(watched) = members.get_mut(&client).and_then(|member| member.watched.get_mut(name)) else { return };
+        if watched.behind.as_slice() == holders {
+            return;
+        }
+        let before = std::mem::take(&mut watched.behind);
+        let mut gone = false;
+        for holder in holders {
+            let Some(file) = followed.get(holder).map(|(file, _)| file.clone()).or_else(|| self.look(*holder)) else {
+                continue;
+            };
+            // It may have ended before the file was opened; then the kernel says nothing.
+            gone |= live::is_free(&file);
+            followed.entry(*holder).or_insert((file, 0)).1 += 1;
+            watched.behind.push(*holder);
+        }
+        let sink = gone.then(|| watched.sink.clone());
+        before.into_iter().for_each(|holder| state.let_go(holder));
+        drop(state);
+        self.ear.wake();
+        if let Some(sink) = sink {
+            sink(Hint::Name(name.clone()));
+        }
+    }
+
+    fn look(&self, holder: ClientId) -> Option<Arc<File>> {
+        live::look(&self.folder, holder).ok().map(Arc::new)
+    }
+
+    /// Whether the process of a client is certain to be gone.
+    pub(crate) fn is_gone(&self, client: ClientId) -> bool {
+        live::is_gone(&self.folder, client)
+    }
+
+    /// Tells waiters that a name may be free; answers those that are certain not to hear it.
+    pub(crate) fn tell(&self, hints: Hints) -> Hints {
+        let mut deaf = Hints::new();
+        for (client, name) in hints {
+            match self.hears(client, &name) {
+                Some(Some(sink)) => sink(Hint::Name(name)),
+                Some(None) => {}
+                None if self.sockets.send(client, &name) => {}
+                None => deaf.push((client, name)),
+            }
+        }
+        deaf
+    }
+
+    /// Where a client of this process hears of a name.
+    pub(crate) fn sink(&self, client: ClientId, name: &Name) -> Option<HintSink> {
+        self.hears(client, name).flatten()
+    }
+
+    /// Looks at every name that somebody here waits for, and tells those whose turn has come: a hint may have been lost on its way.
+    /// What cannot be read now is found by the recheck of the waiter itself.
+    pub(crate) fn look_around(&self) {
+        let waits: Vec<(ClientId, Name)> = {
+            let state = self.state();
+            let names = |(client, member): (&ClientId, &Member)| {
+                let client = *client;
+                member.watched.keys().map(move |name| (client, name.clone())).collect::<Vec<_>>()
+            };
+            state.members.iter().flat_map(names).collect()
+        };
+        let mut eyes = self.eyes.lock().unwrap_or_else(PoisonError::into_inner);
+        if eyes.is_none() {
+            *eyes = Database::open(self.path.clone(), self.machine.clone(), LOOK_FOR).ok().map(Unforked::new);
+        }
+        let Some(eyes) = eyes.as_mut() else { return };
+        let turns = eyes.read(LOOK_FOR, |connection, now| rows::turns(connection, now, waits));
+        for (client, name) in turns.map(|(_, turns)| turns).unwrap_or_default() {
+            if let Some(sink) = self.sink(client, &name) {
+                sink(Hint::Name(name));
+            }
+        }
+    }
+
+    /// Whether a client is of this process, and where it hears of a name.
+    fn hears(&self, client: ClientId, name: &Name) -> Option<Option<HintSink>> {
+        let state = self.state();
+        let member = state.members.get(&client)?;
+        Some(member.watched.get(name).map(|watched| watched.sink.clone()))
+    }
+
+    /// Clients of other processes that are gone, as their files tell.
+    pub(crate) fn dead(&self) -> Vec<ClientId> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let clients = names.filter_map(|name| client_of(name.strip_suffix(".live")?));
+        clients.filter(|client| self.is_gone(*client)).collect()
+    }
+
+    /// Removes the files of a client. Only when nothing of it is left in the store, or it lives in this process.
+    pub(crate) fn clear(&self, client: ClientId) {
+        let _ = fs::remove_file(live::path(&self.folder, client));
+        self.sockets.unbind(client);
+    }
+
+    /// Ends a client of this process.
+    pub(crate) fn leave(&self, client: ClientId) {
+        let member = self.state().members.remove(&client);
+        let Some(member) = member else { return };
+        for holder in member.watched.into_values().flat_map(|watched| watched.behind) {
+            self.state().let_go(holder);
+        }
+        self.clear(client);
+    }
+}
+
+impl State {
+    fn let_go(&mut self, holder: ClientId) {
+        if let Some((_, waits)) = self.followed.get_mut(&holder) {
+            *waits -= 1;
+            if *waits == 0 {
+                self.followed.remove(&holder);
+            }
+        }
+    }
+
+    /// Those who wait behind a holder whose process ended.
+    pub(crate) fn behind(&mut self, holder: ClientId) -> Vec<(Name, HintSink)> {
+        self.followed.remove(&holder);
+        let mut told = Vec::new();
+        for member in self.members.values_mut() {
+            for (name, watched) in &mut member.watched {
+                if watched.behind.contains(&holder) {
+                    watched.behind.retain(|other| *other != holder);
+                    told.push((name.clone(), watched.sink.clone()));
+                }
+            }
+        }
+        told
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The files of a process that this one was forked from are that one's.
+        if self.process.is_current() {
+            let clients: Vec<ClientId> = self.state().members.keys().copied().collect();
+            clients.into_iter().for_each(|client| self.leave(client));
+        }
+    }
+}
+
+/// Duplicates of what proves to other processes that the clients of this one live, for handing on to a process that goes on in
+/// its stead: they count as living until the last duplicate is closed. They are closed by `exec` unless that is changed.
+///
+/// # Errors
+///
+/// When this process has no descriptors left.
+pub fn live_files() -> io::Result<Vec<OwnedFd>> {
+    let places: Vec<Arc<Place>> = {
+        let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        places.iter().filter(|(_, process, _)| process.is_current()).filter_map(|(.., place)| place.upgrade()).collect()
+    };
+    let mut files = Vec::new();
+    for place in places {
+        for member in place.state().members.values() {
+            files.push(member.live.try_clone()?.into());
+        }
+    }
+    Ok(files)
+}
+
+fn client_of(hex: &str) -> Option<ClientId> {
+    let whole = (hex.len() == 32).then(|| u128::from_str_radix(hex, 16).ok())??;
+    Some(ClientId([(whole >> 64) as u64, whole as u64]))
+}
+
+/// Makes what is made beside the file as open to others as the file is.
+pub(crate) fn open_up(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}

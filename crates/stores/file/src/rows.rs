@@ -1,0 +1,264 @@
+//! Records of names, as rows: loaded whole, and saved by what changed. The rules that change them are those of the reference store.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::port::About;
+use leasehold_core::reference::{Hold, Record, Row, Waiter};
+use leasehold_core::{Block, ClientId, Fence, Name, RequestId, StoreOwner, StoreTime};
+use rusqlite::{CachedStatement, Connection, Result, params};
+use smallvec::SmallVec;
+
+const HOLDS_OF: &str = "SELECT owner, client, number, given, expires, first, len, lease, since, broken, kept, host, pid, label \
+     FROM holds WHERE name = ?1 ORDER BY owner, given, turn";
+const PUT_HOLD: &str = "INSERT OR REPLACE INTO holds \
+     (name, owner, client, number, given, turn, expires, first, len, lease, since, broken, kept, host, pid, label) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+const DROP_HOLD: &str =
+    "DELETE FROM holds WHERE name = ?1 AND owner = ?2 AND client = ?3 AND number = ?4 AND given = ?5";
+const NAME_OF: &str = "SELECT last, lingers_until FROM names WHERE name = ?1";
+const PUT_NAME: &str = "INSERT OR REPLACE INTO names (name, last, lingers_until) VALUES (?1, ?2, ?3)";
+const DROP_NAME: &str = "DELETE FROM names WHERE name = ?1";
+const WAITERS_OF: &str = "SELECT client, until FROM waiters WHERE name = ?1 ORDER BY turn";
+const PUT_WAITER: &str = "INSERT INTO waiters (name, turn, client, until) \
+     VALUES (?1, (SELECT coalesce(max(turn), 0) + 1 FROM waiters WHERE name = ?1), ?2, ?3)";
+const KEEP_WAITER: &str = "UPDATE waiters SET until = ?3 WHERE name = ?1 AND client = ?2";
+const DROP_WAITER: &str = "DELETE FROM waiters WHERE name = ?1 AND client = ?2";
+
+const IS_TURN: &str = "SELECT NOT EXISTS (SELECT 1 FROM holds WHERE name = ?1 AND given = 0 AND expires > ?3) \
+     AND NOT EXISTS (SELECT 1 FROM names WHERE name = ?1 AND lingers_until > ?3) \
+     AND ?2 IS (SELECT client FROM waiters WHERE name = ?1 AND until > ?3 ORDER BY turn LIMIT 1)";
+
+/// Begins the text of a private owner that is not the request itself.
+const PRIVATE: char = '\u{1}';
+
+/// A name's record as it was loaded, to be compared with when it is saved.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) record: Record,
+    /// Whether there is a row in `names`.
+    named: bool,
+}
+
+/// One row of `holds`.
+#[derive(PartialEq)]
+struct Flat<'a> {
+    row: &'a Row,
+    request: RequestId,
+    given: bool,
+    turn: u32,
+    expires: StoreTime,
+}
+
+pub(crate) fn load(connection: &Connection, name: &Name) -> Result<Loaded> {
+    let mut record = Record::default();
+    load_holds(connection, name, &mut record)?;
+    let mut statement = connection.prepare_cached(NAME_OF)?;
+    let mut rows = statement.query([name.as_str()])?;
+    let mut named = false;
+    if let Some(row) = rows.next()? {
+        named = true;
+        record.last = record.last.max(Fence::new(unsigned(row.get(0)?)));
+        record.lingers_until = StoreTime::from_nanos(unsigned(row.get(1)?));
+    }
+    let mut statement = connection.prepare_cached(WAITERS_OF)?;
+    let mut rows = statement.query([name.as_str()])?;
+    while let Some(row) = rows.next()? {
+        let waiter = Waiter { client: client(row.get(0)?), until: StoreTime::from_nanos(unsigned(row.get(1)?)) };
+        record.waiters.push_back(waiter);
+    }
+    Ok(Loaded { record, named })
+}
+
+fn load_holds(connection: &Connection, name: &Name, record: &mut Record) -> Result<()> {
+    let mut statement = connection.prepare_cached(HOLDS_OF)?;
+    let mut rows = statement.query([name.as_str()])?;
+    while let Some(row) = rows.next()? {
+        let request = RequestId { client: client(row.get(1)?), number: unsigned(row.get(2)?) };
+        let owner = owner(row.get_ref(0)?.as_str()?, request);
+        if record.rows.last().is_none_or(|last: &Row| last.owner != owner) {
+            record.rows.push(holder(row, owner)?);
+        }
+        let Some(holder) = record.rows.last_mut() else { continue };
+        record.last = record.last.max(holder.block.last());
+        if row.get(3)? {
+            holder.given.push_back(request);
+            continue;
+        }
+        let expires = StoreTime::from_nanos(unsigned(row.get(4)?));
+        holder.holds.push(Hold { request, expires });
+        holder.expires = holder.expires.max(expires);
+    }
+    Ok(())
+}
+
+fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
+    let text = |column| -> Result<Option<Arc<str>>> { Ok(row.get_ref(column)?.as_str_or_null()?.map(Arc::from)) };
+    let about = About { host: text(11)?, pid: row.get(12)?, label: text(13)? };
+    Ok(Row {
+        owner,
+        block: Block { first: Fence::new(unsigned(row.get(5)?)), len: row.get(6)? },
+        holds: SmallVec::new(),
+        given: std::collections::VecDeque::new(),
+        expires: StoreTime::default(),
+        lease: Duration::from_nanos(unsigned(row.get(7)?)),
+        since: StoreTime::from_nanos(unsigned(row.get(8)?)),
+        broken: row.get(9)?,
+        kept: row.get(10)?,
+        about: Arc::new(about),
+    })
+}
+
+/// Of these waits, those whose turn has come: the name is free, and the client is the first in line.
+pub(crate) fn turns(
+    connection: &Connection,
+    now: StoreTime,
+    waits: Vec<(ClientId, Name)>,
+) -> Result<Vec<(ClientId, Name)>> {
+    let mut statement = connection.prepare_cached(IS_TURN)?;
+    let now = signed(now.as_nanos());
+    let mut turns = Vec::new();
+    for (client, name) in waits {
+        if statement.query_row(params![name.as_str(), client_bytes(client), now], |row| row.get(0))? {
+            turns.push((client, name));
+        }
+    }
+    Ok(turns)
+}
+
+/// Saves what changed. A fence that the clock has passed needs no row: the clock of the file never goes back.
+pub(crate) fn save(
+    connection: &Connection,
+    now: StoreTime,
+    name: &Name,
+    before: &Loaded,
+    after: &Record,
+) -> Result<()> {
+    let (old, new) = (flat(&before.record), flat(after));
+    for gone in old.iter().filter(|old| !new.iter().any(|new| new.is_same_row(old))) {
+        let mut statement = connection.prepare_cached(DROP_HOLD)?;
+        statement.execute(params![
+            name.as_str(),
+            owner_text(&gone.row.owner, gone.request),
+            client_bytes(gone.request.client),
+            signed(gone.request.number),
+            gone.given
+        ])?;
+    }
+    for changed in new.iter().filter(|new| !old.contains(new)) {
+        changed.put(connection.prepare_cached(PUT_HOLD)?, name)?;
+    }
+    save_name(connection, now, name, before, after)?;
+    save_waiters(connection, name, &before.record, after)
+}
+
+fn save_name(connection: &Connection, now: StoreTime, name: &Name, before: &Loaded, after: &Record) -> Result<()> {
+    let shown = after.rows.iter().map(|row| row.block.last()).max().unwrap_or_default();
+    let last = if after.last > shown && after.last >= Fence::at(now) { after.last } else { Fence::NONE };
+    if last > Fence::NONE || after.lingers_until > now {
+        let until = signed(after.lingers_until.as_nanos());
+        connection.prepare_cached(PUT_NAME)?.execute(params![name.as_str(), signed(last.get()), until])?;
+    } else if before.named {
+        connection.prepare_cached(DROP_NAME)?.execute([name.as_str()])?;
+    }
+    Ok(())
+}
+
+fn save_waiters(connection: &Connection, name: &Name, before: &Record, after: &Record) -> Result<()> {
+    for gone in before.waiters.iter().filter(|old| after.waiters.iter().all(|new| new.client != old.client)) {
+        connection.prepare_cached(DROP_WAITER)?.execute(params![name.as_str(), client_bytes(gone.client)])?;
+    }
+    for waiter in &after.waiters {
+        let sql = match before.waiters.iter().find(|old| old.client == waiter.client) {
+            Some(old) if old == waiter => continue,
+            Some(_) => KEEP_WAITER,
+            None => PUT_WAITER,
+        };
+        let until = signed(waiter.until.as_nanos());
+        connection.prepare_cached(sql)?.execute(params![name.as_str(), client_bytes(waiter.client), until])?;
+    }
+    Ok(())
+}
+
+fn flat(record: &Record) -> SmallVec<[Flat<'_>; 2]> {
+    let mut flat = SmallVec::new();
+    for row in &record.rows {
+        for (turn, hold) in (0..).zip(&row.holds) {
+            flat.push(Flat { row, request: hold.request, given: false, turn, expires: hold.expires });
+        }
+        for (turn, request) in (0..).zip(&row.given) {
+            flat.push(Flat { row, request: *request, given: true, turn, expires: StoreTime::default() });
+        }
+    }
+    flat
+}
+
+impl Flat<'_> {
+    fn is_same_row(&self, other: &Self) -> bool {
+        self.given == other.given && self.request == other.request && self.row.owner == other.row.owner
+    }
+
+    fn put(&self, mut statement: CachedStatement<'_>, name: &Name) -> Result<()> {
+        let Row { owner, block, lease, since, broken, kept, about, .. } = self.row;
+        statement.execute(params![
+            name.as_str(),
+            owner_text(owner, self.request),
+            client_bytes(self.request.client),
+            signed(self.request.number),
+            self.given,
+            self.turn,
+            signed(self.expires.as_nanos()),
+            signed(block.first.get()),
+            block.len,
+            signed(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)),
+            signed(since.as_nanos()),
+            broken,
+            kept,
+            about.host.as_deref(),
+            about.pid,
+            about.label.as_deref(),
+        ])?;
+        Ok(())
+    }
+}
+
+/// A private owner is nearly always the request that took the hold. Explicit owners are never empty, and have no control characters.
+fn owner_text(owner: &StoreOwner, request: RequestId) -> Cow<'_, str> {
+    match owner {
+        StoreOwner::Private(own) if *own == request => Cow::Borrowed(""),
+        StoreOwner::Private(own) => Cow::Owned(format!("{PRIVATE}{}:{}", own.client, own.number)),
+        StoreOwner::Shared(id) => Cow::Borrowed(id),
+    }
+}
+
+fn owner(text: &str, request: RequestId) -> StoreOwner {
+    let Some(own) = text.strip_prefix(PRIVATE) else {
+        return if text.is_empty() { StoreOwner::Private(request) } else { StoreOwner::Shared(text.into()) };
+    };
+    let (client, number) = own.split_once(':').unwrap_or_default();
+    let client = u128::from_str_radix(client, 16).unwrap_or_default();
+    let client = ClientId([(client >> 64) as u64, client as u64]);
+    StoreOwner::Private(RequestId { client, number: number.parse().unwrap_or_default() })
+}
+
+pub(crate) fn client_bytes(client: ClientId) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&client.0[0].to_be_bytes());
+    bytes[8..].copy_from_slice(&client.0[1].to_be_bytes());
+    bytes
+}
+
+pub(crate) fn client(bytes: [u8; 16]) -> ClientId {
+    let whole = u128::from_be_bytes(bytes);
+    ClientId([(whole >> 64) as u64, whole as u64])
+}
+
+/// SQLite's numbers have a sign. Times and fences stay below 2^63 for centuries; what is above is "never".
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn unsigned(number: i64) -> u64 {
+    number.unsigned_abs()
+}

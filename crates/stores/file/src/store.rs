@@ -1,0 +1,372 @@
+//! The port, over one file.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::port::{
+    Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+};
+use leasehold_core::reference::Hints;
+use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Name, Store, StoreOwner};
+use rusqlite::params;
+use smallvec::SmallVec;
+
+use crate::config::Config;
+use crate::database::{Database, Done, Session};
+use crate::desk::{AT_ONCE, Desk, PATIENCE};
+use crate::error::Fault;
+use crate::machine::Machine;
+use crate::place::Place;
+use crate::rows::{self, client_bytes, signed, unsigned};
+
+/// What this store can do and promise.
+const CAPABILITY: Capability = Capability {
+    consistency: Consistency::Local,
+    fencing: Fencing::Always,
+    lost_before: true,
+    hints: true,
+    waiters: true,
+    ordered: false,
+    shared_reentrance: true,
+    server_clock: true,
+    outlives_process: true,
+    several_names: true,
+    ..Capability::NOTHING
+};
+/// How many waiters that do not hear are passed over in a row; the rest find out by their recheck.
+const DEAF_MAX: usize = 64;
+
+const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2 \
+     WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
+     RETURNING expires";
+const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
+const HELD_AFTER: &str = "SELECT DISTINCT name FROM holds WHERE name > ?1 AND given = 0 AND expires > ?2 ORDER BY name";
+const BURY: &str = "DELETE FROM holds WHERE kept AND client = ?1 AND first + len - 1 < ?2";
+
+/// A store in a file: any number of processes on one machine.
+pub struct File {
+    label: Arc<str>,
+    liveness: bool,
+    place: Arc<Place>,
+    desk: Arc<Desk>,
+}
+
+impl File {
+    /// Opens the file, and makes it where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unfit`](leasehold_core::ErrorKind) for a file that is not ours, newer, damaged, not writable, on a file system
+    /// that machines share, or without room; it is left as it was.
+    pub fn connect(config: &Config) -> Result<Arc<Self>, Error> {
+        let config = config.resolved();
+        let label: Arc<str> = config.label().into();
+        Self::open(&config, &Machine::this()?, label.clone()).map_err(|error| error.during("connect").on_store(&label))
+    }
+
+    pub(crate) fn open(config: &Config, machine: &Machine, label: Arc<str>) -> Result<Arc<Self>, Error> {
+        Place::check_fork(&config.path)?;
+        let database = Database::open(config.path.clone(), machine.clone(), PATIENCE)?;
+        let place = Place::at(&config.path, machine)?;
+        let desk = Arc::new(Desk::new(database));
+        let store = Self { label, liveness: config.liveness, place, desk };
+        store.clear_up()?;
+        Ok(Arc::new(store))
+    }
+
+    /// Ends what dead processes kept, and removes their files after that: while a row is there, so is its file.
+    fn clear_up(&self) -> Result<(), Error> {
+        let dead = self.place.dead();
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let bury = |session: &mut Session<'_>| {
+            let fence = signed(leasehold_core::Fence::at(session.now).get());
+            for client in &dead {
+                session.connection.prepare_cached(BURY)?.execute(params![client_bytes(*client), fence])?;
+                let waiting = "DELETE FROM waiters WHERE client = ?1";
+                session.connection.prepare_cached(waiting)?.execute([client_bytes(*client)])?;
+            }
+            Ok(())
+        };
+        self.desk.database().write(PATIENCE, &bury).map_err(Fault::into_error)?;
+        dead.into_iter().for_each(|client| self.place.clear(client));
+        Ok(())
+    }
+
+    /// One write, and the hints that come of it.
+    fn step<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        work: impl Fn(&mut Session<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Call<Reply<T>> {
+        self.step_then(operation, work, |_| ())
+    }
+
+    fn step_then<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        work: impl Fn(&mut Session<'_>) -> Result<T, Fault> + Send + 'static,
+        then: impl FnOnce(&T) + Send + 'static,
+    ) -> Call<Reply<T>> {
+        let (place, desk, label) = (self.place.clone(), self.desk.clone(), self.label.clone());
+        let told = label.clone();
+        let answer = move |done: Result<Done<T>, Error>| {
+            let Done { at, result, hints } = done.map_err(|error| error.during(operation).on_store(&label))?;
+            then(&result);
+            tell(&place, &desk, hints);
+            Ok(Answered { at, result })
+        };
+        self.desk.write(work, answer, move |error| Err(error.during(operation).on_store(&told)))
+    }
+
+    fn look<T>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce(&rusqlite::Connection, leasehold_core::StoreTime) -> rusqlite::Result<T>,
+    ) -> Reply<T> {
+        let (at, result) = self
+            .desk
+            .database()
+            .read(PATIENCE, work)
+            .map_err(|fault| fault.into_error().during(operation).on_store(&self.label))?;
+        Ok(Answered { at, result })
+    }
+}
+
+/// Tells waiters; those that are gone leave the list, and the next one is told.
+fn tell(place: &Place, desk: &Arc<Desk>, hints: Hints) {
+    let mut deaf = place.tell(hints);
+    for _ in 0..DEAF_MAX {
+        let Some((client, name)) = deaf.pop() else { return };
+        let left = desk.database().write(AT_ONCE, &|session| leave(session, client, &name));
+        let Ok(done) = left else { return };
+        deaf.extend(place.tell(done.hints));
+    }
+}
+
+fn leave(session: &mut Session<'_>, client: ClientId, name: &Name) -> Result<(), Fault> {
+    let before = session.load(name)?;
+    let hints = session.reference.leave(session.now, client, name);
+    session.hints.extend(hints);
+    session.save(name, &before)
+}
+
+/// What became of an acquire, and whose processes to follow where it has to wait.
+struct Asked {
+    acquired: Acquired,
+    holders: SmallVec<[ClientId; 1]>,
+}
+
+fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Result<Asked, Fault> {
+    let names = request.names.as_slice();
+    let mut before = SmallVec::<[_; 1]>::new();
+    for name in names {
+        let loaded = session.load(name)?;
+        let foreign =
+            loaded.record.rows.iter().any(|row| row.kept && row.expires > session.now && row.owner != request.owner);
+        if foreign {
+            let mut record = loaded.record.clone();
+            record.bury(|client| place.is_gone(client));
+            session.reference.put(name.clone(), record);
+        }
+        before.push(loaded);
+    }
+    let acquired = session.reference.acquire(session.now, request)?;
+    let mut holders = SmallVec::new();
+    if let (Acquired::Busy(busy), true) = (&acquired, request.enlist)
+        && let Some(at) = names.iter().position(|name| *name == busy.name)
+    {
+        let kept = before[at].record.rows.iter().filter(|row| row.kept);
+        holders.extend(kept.flat_map(|row| row.holds.iter().map(|hold| hold.request.client)));
+    }
+    for (name, before) in names.iter().zip(&before) {
+        session.save(name, before)?;
+    }
+    Ok(Asked { acquired, holders })
+}
+
+fn renew(session: &mut Session<'_>, renew: &Renew) -> Result<Renewed, Fault> {
+    let lease = &renew.lease;
+    let only_hold = match lease.owner {
+        StoreOwner::Private(request) if renew.hold == Some(request) => Some(request),
+        _ => None,
+    };
+    let Some(request) = only_hold else {
+        let before = session.load(&lease.name)?;
+        let renewed = session.reference.renew(session.now, std::slice::from_ref(renew))[0];
+        session.save(&lease.name, &before)?;
+        return Ok(renewed);
+    };
+    let (now, term) = (session.now, u64::try_from(renew.term.as_nanos()).unwrap_or(u64::MAX));
+    let mut statement = session.connection.prepare_cached(RENEW)?;
+    let mut rows = statement.query(params![
+        signed((now + renew.term).as_nanos()),
+        signed(term),
+        lease.name.as_str(),
+        client_bytes(request.client),
+        signed(request.number),
+        signed(lease.fence.get()),
+        signed(now.as_nanos()),
+    ])?;
+    match rows.next()? {
+        Some(row) => Ok(Renewed::Kept { left: Duration::from_nanos(unsigned(row.get(0)?) - now.as_nanos()) }),
+        None => Ok(Renewed::Lost),
+    }
+}
+
+impl Store for File {
+    fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    fn capability(&self) -> Capability {
+        CAPABILITY
+    }
+
+    fn clock(&self) -> Call<Reply<()>> {
+        let at = self.desk.database().now();
+        Call::done(Ok(Answered { at, result: () }))
+    }
+
+    fn acquire(&self, mut request: Acquire) -> Call<Reply<Acquired>> {
+        let client = request.request.client;
+        request.kept &= self.liveness;
+        if let Err(error) = if request.kept { self.place.join(client) } else { Ok(()) } {
+            return Call::done(Err(error.during("acquire").on_store(&self.label)));
+        }
+        let (place, follower) = (self.place.clone(), self.place.clone());
+        let follow = move |asked: &Asked| {
+            if let Acquired::Busy(busy) = &asked.acquired {
+                follower.follow(client, &busy.name, &asked.holders);
+            }
+        };
+        let asked = self.step_then("acquire", move |session| acquire(session, &place, &request), follow);
+        map(asked, |asked| asked.acquired)
+    }
+
+    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
+        // In the order of names, which is the order on the disk: neighbours are on one page.
+        let mut order: Vec<usize> = (0..leases.len()).collect();
+        order.sort_by(|a, b| leases[*a].lease.name.cmp(&leases[*b].lease.name));
+        self.step("renew", move |session| {
+            let mut results = vec![Renewed::Lost; leases.len()];
+            for index in &order {
+                results[*index] = renew(session, &leases[*index])?;
+            }
+            Ok(results)
+        })
+    }
+
+    fn release(&self, request: Release) -> Call<Reply<Released>> {
+        self.step("release", move |session| {
+            let before = session.load(&request.name)?;
+            let (released, hints) = session.reference.release(session.now, &request);
+            session.hints.extend(hints);
+            session.save(&request.name, &before)?;
+            Ok(released)
+        })
+    }
+
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+        match self.place.watch(client, name, sink) {
+            Ok(()) => self.clock(),
+            Err(error) => Call::done(Err(error.during("watch").on_store(&self.label))),
+        }
+    }
+
+    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
+        self.place.unwatch(client, &name);
+        let waits = |connection: &rusqlite::Connection, _| {
+            let mut statement = connection.prepare_cached(IS_WAITING)?;
+            statement.query_row(params![name.as_str(), client_bytes(client)], |row| row.get(0))
+        };
+        if matches!(self.look("leave", waits), Ok(Answered { result: false, .. })) {
+            return Call::done(());
+        }
+        let (place, desk) = (self.place.clone(), self.desk.clone());
+        // Nobody may be told before this has returned.
+        let left = self.desk.write(
+            move |session| leave(session, client, &name),
+            |done| done.map(|done| done.hints).unwrap_or_default(),
+            |_| Hints::new(),
+        );
+        Call::pending(async move { tell(&place, &desk, left.await) })
+    }
+
+    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
+        Call::done(self.look("look-up", |connection, now| {
+            let record = rows::load(connection, &name)?.record;
+            Ok(record.inspect(now, &name))
+        }))
+    }
+
+    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
+        Call::done(self.look("list", |connection, now| {
+            let from = after.as_ref().map_or("", Name::as_str).max(before(&prefix));
+            let mut statement = connection.prepare_cached(HELD_AFTER)?;
+            let mut found = statement.query(params![from, signed(now.as_nanos())])?;
+            let mut list = Vec::new();
+            while let (true, Some(row)) = (list.len() < limit, found.next()?) {
+                let text = row.get_ref(0)?.as_str()?;
+                if !text.starts_with(&prefix) {
+                    if text > prefix.as_str() { break } else { continue }
+                }
+                // What is in the file was checked before it was written.
+                let Ok(name) = Name::new(text) else { continue };
+                list.push(rows::load(connection, &name)?.record.inspect(now, &name));
+            }
+            Ok(list)
+        }))
+    }
+
+    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+        self.step("break", move |session| {
+            let before = session.load(&name)?;
+            let (broken, hints) = session.reference.break_lock(session.now, &name, how);
+            session.hints.extend(hints);
+            session.save(&name, &before)?;
+            Ok(broken)
+        })
+    }
+
+    fn close(&self, client: ClientId) -> Call<()> {
+        self.place.leave(client);
+        Call::done(())
+    }
+}
+
+/// A text that sorts before everything that begins with `prefix`, and not far before.
+fn before(prefix: &str) -> &str {
+    match prefix.char_indices().last() {
+        Some((at, _)) => &prefix[..at],
+        None => "",
+    }
+}
+
+fn map<T: Send + 'static, R: Send + 'static>(call: Call<Reply<T>>, change: fn(T) -> R) -> Call<Reply<R>> {
+    let changed = move |reply: Reply<T>| reply.map(|Answered { at, result }| Answered { at, result: change(result) });
+    match call {
+        Call::Done(reply) => Call::Done(reply.map(changed)),
+        Call::Pending(future) => Call::pending(async move { changed(future.await) }),
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// The file as it is named in the folder it is really in: a link and its target are one store.
+pub(crate) fn resolved(path: &Path) -> std::path::PathBuf {
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    match (path.parent().map(Path::canonicalize), path.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
