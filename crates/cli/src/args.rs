@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use bench::{BenchArgs, Workload};
+pub(crate) use bench::{BenchArgs, BenchWorkerArgs, Workload};
 pub(crate) use run::RunArgs;
 
 /// Run a command alone, across processes and machines: a distributed lock.
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Break(BreakArgs),
     /// Measure the store
     Bench(BenchArgs),
+    #[command(hide = true)]
+    BenchWorker(BenchWorkerArgs),
     /// Check that the store is fit to keep locks
     Doctor(DoctorArgs),
     /// Print the tables that a SQL store needs

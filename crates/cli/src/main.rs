@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "the commands are being built")]
 
 mod args;
+mod bench;
 mod commands;
 mod exit;
 mod names;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error};
+use leasehold::{Client, ClientBuilder, Error};
 
 use crate::exit::Failure;
 use crate::settings::Settings;
@@ -36,5 +36,10 @@ pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) ->
 }
 
 async fn try_connect(settings: &Settings) -> Result<Client, Error> {
-    Client::builder(settings.store.url.as_str()).connect().await
+    builder(settings).connect().await
+}
+
+/// For commands that have settings of their own before they connect.
+pub(crate) fn builder(settings: &Settings) -> ClientBuilder {
+    Client::builder(settings.store.url.as_str())
 }

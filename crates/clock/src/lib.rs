@@ -23,6 +23,12 @@ pub fn now() -> Moment {
     Moment::from_nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
+/// How much of the processors this process has used so far, all of its threads together.
+pub fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
 /// The wall clock, in time since 2020-01-01 UTC. For people, and for noticing jumps; it decides no lease.
 pub fn wall() -> StoreTime {
     let epoch = UNIX_EPOCH + Duration::from_secs(STORE_EPOCH_UNIX_SECONDS);

@@ -1,5 +1,6 @@
 //! The flags of `bench`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -11,10 +12,10 @@ pub(crate) struct BenchArgs {
     /// What to measure
     #[arg(long, value_name = "W", value_enum, default_value_t = Workload::Solo)]
     pub(crate) workload: Workload,
-    /// For how long
-    #[arg(long = "for", value_name = "D", value_parser = duration, default_value = "5s")]
-    pub(crate) span: Duration,
-    /// How many tasks [default: fleet 1000, hot 64, hold 100000]
+    /// For how long [default: 5s, hold 30s]
+    #[arg(long = "for", value_name = "D", value_parser = duration)]
+    pub(crate) span: Option<Duration>,
+    /// How many tasks; of crowd, in each process; of hold, how many locks [default: fleet 1000, hot 64, crowd 1, hold 100000]
     #[arg(long, value_name = "N")]
     pub(crate) tasks: Option<u32>,
     /// How many processes [default: crowd 8]
@@ -41,4 +42,19 @@ pub(crate) enum Workload {
     Crowd,
     /// Many held locks kept by one process
     Hold,
+}
+
+/// What a process of `--workload crowd` is started with, by `bench` itself.
+#[derive(Args, Debug)]
+pub(crate) struct BenchWorkerArgs {
+    #[arg(long)]
+    pub(crate) name: String,
+    #[arg(long)]
+    pub(crate) number: u64,
+    #[arg(long)]
+    pub(crate) tasks: usize,
+    #[arg(long)]
+    pub(crate) stamps: PathBuf,
+    #[arg(long, value_parser = duration)]
+    pub(crate) budget: Option<Duration>,
 }

@@ -12,6 +12,7 @@ pub(crate) fn dispatch(command: &Command, settings: &Settings) -> Result<Exit, F
     match command {
         Command::Run(args) => run::run(args, settings),
         Command::Bench(args) => bench::run(args, settings),
+        Command::BenchWorker(args) => bench::work(args, settings),
         _ => Err(Failure::new(Exit::BUG, "not built yet")),
     }
 }

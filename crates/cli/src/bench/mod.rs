@@ -1,0 +1,131 @@
+//! The workloads of `bench`. Names are of this run alone, so that no lock of anybody else is touched, and all is given back.
+
+mod calls;
+mod chart;
+mod crew;
+mod crowd;
+mod hold;
+mod plan;
+mod progress;
+mod report;
+mod said;
+mod stamp;
+mod stop;
+mod summary;
+mod tally;
+mod tasks;
+pub(crate) mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::{Client, Lock};
+
+use self::calls::Calls;
+use self::progress::Progress;
+use self::stop::Stop;
+use self::tally::{Tally, Times};
+use crate::args::Workload;
+use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
+
+pub(crate) use self::plan::Plan;
+pub(crate) use self::report::{More, Report};
+pub(crate) use self::summary::text;
+
+/// How long the end waits until all is given back; what is then left ends with its lease.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What came of a workload.
+pub(crate) struct Measured {
+    pub(crate) report: Report,
+    pub(crate) times: Times,
+    /// How the process ends, where that is not well, and what is said about it.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Runs a workload.
+pub(crate) async fn measure(plan: &Plan, settings: &Settings) -> Result<Measured, Failure> {
+    let stop = Stop::on_signals()?;
+    let connected = Connected::new(settings).await?;
+    let tally = Arc::new(Tally::new());
+    let progress = Progress::start(plan.label(), plan.span, &tally);
+    let ran = connected.run(plan, settings, &tally, &stop).await;
+    drop(progress);
+    connected.close().await;
+    let Ran { times, elapsed, errors, calls, more } = ran?;
+    let lost = matches!(&more, More::Hold(hold) if hold.lost > 0);
+    let report = Report::new(plan, connected.client.store_label(), calls, errors, more).with_times(&times, elapsed);
+    let failure = stop.signalled().map(|exit| Failure::new(exit, "bench: ended by a signal; all was given back"));
+    let failure = failure.or_else(|| tally.take_first_error()).map(|failure| match lost {
+        true => Failure { exit: Exit::LOST, ..failure },
+        false => failure,
+    });
+    Ok(Measured { report, times, failure })
+}
+
+/// A client whose calls to the store are counted.
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    pub(crate) calls: Calls,
+}
+
+struct Ran {
+    times: Times,
+    elapsed: Duration,
+    errors: u64,
+    calls: u64,
+    more: More,
+}
+
+impl Connected {
+    pub(crate) async fn new(settings: &Settings) -> Result<Self, Failure> {
+        let calls = Calls::default();
+        let client = crate::store::builder(settings).layer(calls.clone()).connect().await?;
+        Ok(Self { client, calls })
+    }
+
+    async fn run(
+        &self,
+        plan: &Plan,
+        settings: &Settings,
+        tally: &Arc<Tally>,
+        stop: &Arc<Stop>,
+    ) -> Result<Ran, Failure> {
+        let lock = |name: String| with_budget(self.client.lock(name), plan.budget);
+        let same = |count: usize| vec![lock(plan.name(plan.label())); count];
+        let (elapsed, more) = match plan.workload {
+            Workload::Solo => (tasks::run(same(1), false, tally, stop, plan.span).await, More::Nothing {}),
+            Workload::Hot => (tasks::run(same(plan.tasks), true, tally, stop, plan.span).await, More::Nothing {}),
+            Workload::Fleet => {
+                let locks = (0..plan.tasks).map(|number| lock(plan.name(&format!("fleet-{number}")))).collect();
+                (tasks::run(locks, false, tally, stop, plan.span).await, More::Nothing {})
+            }
+            Workload::Hold => {
+                let hold = hold::run(&self.client, &plan.name("hold-"), plan, tally, stop, &self.calls).await;
+                (hold.elapsed(), More::Hold(hold))
+            }
+            Workload::Crowd => {
+                let crowd = crowd::run(plan, settings, tally, stop).await?;
+                let more = More::Crowd(crowd.shared());
+                let (times, elapsed, errors, calls) = (crowd.times, crowd.elapsed, crowd.errors, crowd.calls);
+                return Ok(Ran { times, elapsed, errors, calls, more });
+            }
+        };
+        Ok(Ran { times: tally.times(), elapsed, errors: tally.errors(), calls: self.calls.count(), more })
+    }
+
+    /// Gives back what is left.
+    pub(crate) async fn close(&self) {
+        // What a store does not answer in this time ends with its lease.
+        let _ = tokio::time::timeout(GRACE, self.client.close()).await;
+    }
+}
+
+/// A lock with the budget that was asked for.
+pub(crate) fn with_budget(lock: Lock, budget: Option<Duration>) -> Lock {
+    match budget {
+        Some(budget) => lock.budget(budget),
+        None => lock,
+    }
+}
