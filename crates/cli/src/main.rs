@@ -8,6 +8,7 @@ mod commands;
 mod exit;
 mod names;
 mod output;
+mod run;
 mod settings;
 mod store;
 mod waiting;
@@ -28,6 +29,9 @@ fn main() {
 }
 
 fn run() -> Exit {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == run::GUARDIAN) {
+        return run::guardian();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return output::usage(&error),

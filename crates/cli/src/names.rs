@@ -17,7 +17,7 @@ pub(crate) fn join(names: &[Name]) -> String {
 }
 
 /// A backslash that is not before a comma is a backslash.
-fn split(text: &str) -> Vec<String> {
+pub(crate) fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {

@@ -259,6 +259,11 @@ impl Client {
         self.shell.store.capability()
     }
 
+    /// What locks have where they say nothing else.
+    pub fn defaults(&self) -> &Options {
+        &self.options
+    }
+
     /// The store's name for people, without credentials.
     pub fn store_label(&self) -> &str {
         self.shell.store.label()

@@ -1,0 +1,329 @@
+//! The guardian: a process between the runner and the command that ends everything the command started before the lock can be another's.
+//!
+//! It trusts nobody to tell it in time: what it knows is a deadline, and when that comes near it acts, whether the runner is stopped,
+//! killed or cut off. It holds no lock, reads no wall clock, and ends only when nobody is left.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use leasehold_core::Moment;
+use rustix::process::{Pid, Signal, WaitStatus};
+
+use super::descendants::{self, Descendants, Reaped};
+use super::message::{self, Ended, Message, Place, Start};
+use super::terminal::{self, Terminal};
+use super::times::Times;
+use super::wake::Wake;
+use crate::exit::Exit;
+
+/// After this long, people are told who is still there.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+/// Between two rounds of SIGKILL, at first and at the most: one that forked in between is found in the next round.
+const ROUND: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(50));
+
+/// The guardian's whole life.
+pub(crate) fn main() -> Exit {
+    match watch_over() {
+        Ok(()) => Exit::DONE,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "leasehold: the guardian failed: {error}");
+            Exit::BUG
+        }
+    }
+}
+
+fn watch_over() -> io::Result<()> {
+    terminal::without_stops();
+    // Not by the name of the runner: whoever ends all of those must not end this one as well.
+    #[cfg(target_os = "linux")]
+    rustix::thread::set_name(c"lease-guardian")?;
+    let mut wake = Wake::new()?;
+    descendants::adopt_orphans()?;
+    let runner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let Some((start, input, keep)) = Start::receive(&runner)? else { return Ok(()) };
+    runner.set_nonblocking(true)?;
+    let Some(mut guardian) = Guardian::start(&start, runner, input, keep)? else { return Ok(()) };
+    while !guardian.reap() {
+        guardian.act(leasehold_clock::now());
+        wake.wait(guardian.runner.as_ref(), guardian.next())?;
+        guardian.hear();
+    }
+    guardian.finish();
+    Ok(())
+}
+
+struct Guardian {
+    /// None when it has gone.
+    runner: Option<UnixStream>,
+    heard: Vec<u8>,
+    /// None when it has ended.
+    command: Option<Pid>,
+    place: Place,
+    terminal: Option<Terminal>,
+    descendants: Descendants,
+    deadline: Moment,
+    times: Times,
+    state: State,
+    /// When to tell people who is left.
+    tell_at: Option<Moment>,
+    /// They show that the holder is alive, to the end.
+    _keep: Vec<OwnedFd>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// All is well.
+    Running,
+    /// SIGTERM was sent.
+    Asked { kill_at: Moment },
+    /// SIGKILL is sent until nobody is left.
+    Killing { next: Moment, pause: Duration },
+}
+
+impl Guardian {
+    /// Starts the command. None where that failed, which the runner is told.
+    fn start(start: &Start, runner: UnixStream, input: OwnedFd, keep: Vec<OwnedFd>) -> io::Result<Option<Self>> {
+        let spawned = spawn(start, &input);
+        // What the command closes must be closed: its input and output are not held open by this process.
+        let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        rustix::stdio::dup2_stdout(&nothing)?;
+        let command = match spawned {
+            Ok(command) => command,
+            Err(error) => {
+                tell(&runner, Message::NotStarted(error.raw_os_error().unwrap_or_default()));
+                return Ok(None);
+            }
+        };
+        let home = Pid::from_raw(start.home).unwrap_or_else(rustix::process::getpgrp);
+        let own_group = (start.place != Place::RunnersGroup).then_some(command);
+        let terminal = own_group.and_then(|group| reachable_terminal(&input, home, group));
+        drop(input);
+        if let (Place::Foreground, Some(terminal)) = (start.place, &terminal) {
+            terminal.give();
+        }
+        tell(&runner, Message::Started(command.as_raw_nonzero().get()));
+        Ok(Some(Self {
+            runner: Some(runner),
+            heard: Vec::new(),
+            command: Some(command),
+            place: start.place,
+            terminal,
+            descendants: Descendants::new(None, own_group),
+            deadline: start.deadline,
+            times: start.times,
+            state: State::Running,
+            tell_at: None,
+            _keep: keep,
+        }))
+    }
+
+    /// Takes in what became of children. Whether nobody is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match descendants::reap() {
+                Reaped::Child(pid, status) if Some(pid) == self.command => self.command_news(pid, status),
+                Reaped::Child(..) => {}
+                Reaped::Nothing => return false,
+                Reaped::Nobody => return descendants::is_deserted(&self.descendants),
+            }
+        }
+    }
+
+    fn command_news(&mut self, command: Pid, status: WaitStatus) {
+        if let Some(number) = status.stopping_signal() {
+            return self.command_stopped(command, number);
+        }
+        let small = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
+        let ended = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Ended::Code(small(code)),
+            (_, Some(number)) => Ended::Signal(small(number)),
+            _ => return,
+        };
+        self.command = None;
+        self.descendants.forget_group();
+        self.tell_at = Some(leasehold_clock::now() + TELL_AFTER);
+        self.give_back();
+        self.tell(Message::Ended(ended));
+    }
+
+    /// A command that wants the terminal is given it, if it can be had. Else the runner is to stop too, as a shell expects of a job.
+    fn command_stopped(&mut self, command: Pid, number: i32) {
+        if self.place == Place::RunnersGroup {
+            return; // the `run` around this one sees to it
+        }
+        let for_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|signal| signal.as_raw() == number);
+        let Some(terminal) = &self.terminal else { return };
+        if for_terminal && terminal.give() {
+            self.place = Place::Foreground;
+            let _ = rustix::process::kill_process_group(command, Signal::CONT);
+            return;
+        }
+        if for_terminal || number == Signal::TSTP.as_raw() || terminal.is_given() {
+            if for_terminal {
+                self.place = Place::Foreground; // when it goes on
+            }
+            terminal.give_back();
+            self.tell(Message::Stopped(number));
+        }
+    }
+
+    /// Takes in what the runner says. When it has gone, everything ends.
+    fn hear(&mut self) {
+        while let Some(mut runner) = self.runner.as_ref() {
+            let mut buffer = [0; 64 * message::BYTES];
+            match runner.read(&mut buffer) {
+                Ok(0) => self.runner_gone(),
+                Ok(count) => self.heard.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.runner_gone(),
+            }
+            while let Some((message, rest)) = self.heard.split_first_chunk() {
+                let (message, rest) = (Message::decode(*message), rest.to_vec());
+                self.heard = rest;
+                self.told(message);
+            }
+        }
+    }
+
+    fn runner_gone(&mut self) {
+        self.runner = None;
+        self.ask(leasehold_clock::now());
+    }
+
+    fn told(&mut self, message: Option<Message>) {
+        match message {
+            Some(Message::Deadline(deadline)) => self.deadline = deadline,
+            Some(Message::Lost) => self.kill(leasehold_clock::now()),
+            Some(Message::Signal(number)) => self.pass_on(number),
+            Some(Message::Continue) => self.go_on(),
+            // The runner is no longer one that this process understands.
+            _ => self.runner_gone(),
+        }
+    }
+
+    /// To the command's group; when the command has ended, to all that it left.
+    fn pass_on(&self, number: i32) {
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        let wakes = [Signal::TERM, Signal::HUP].contains(&signal).then_some(Signal::CONT);
+        for signal in [Some(signal), wakes].into_iter().flatten() {
+            match (self.command, self.place) {
+                (None, _) => self.descendants.signal(signal),
+                (Some(command), Place::RunnersGroup) => drop(rustix::process::kill_process(command, signal)),
+                (Some(command), _) => drop(rustix::process::kill_process_group(command, signal)),
+            }
+        }
+    }
+
+    fn go_on(&self) {
+        if let (Place::Foreground, Some(terminal), Some(_)) = (self.place, &self.terminal, self.command) {
+            terminal.give();
+        }
+        self.pass_on(Signal::CONT.as_raw());
+    }
+
+    /// Does what is due.
+    fn act(&mut self, now: Moment) {
+        match self.state {
+            State::Running if now >= self.times.term_at(self.deadline) => self.ask(now),
+            State::Asked { .. } | State::Killing { .. } if self.next_step().is_some_and(|due| now >= due) => {
+                self.kill(now);
+            }
+            _ => {}
+        }
+        if self.tell_at.is_some_and(|due| now >= due) {
+            self.tell_at = None;
+            self.tell_people();
+        }
+    }
+
+    /// When something is due next.
+    fn next(&self) -> Option<Moment> {
+        [self.next_step(), self.tell_at].into_iter().flatten().min()
+    }
+
+    fn next_step(&self) -> Option<Moment> {
+        match self.state {
+            State::Running => Some(self.times.term_at(self.deadline)),
+            // A deadline that has come nearer counts; one that has moved away does not: the command was told to end.
+            State::Asked { kill_at } => Some(kill_at.min(self.times.kill_at(self.deadline))),
+            State::Killing { next, .. } => Some(next),
+        }
+    }
+
+    fn ask(&mut self, now: Moment) {
+        if let State::Running = self.state {
+            self.state = State::Asked { kill_at: self.times.kill_after(now, self.deadline) };
+            self.descendants.signal(Signal::TERM);
+            // One that is stopped could not heed it.
+            self.descendants.signal(Signal::CONT);
+            self.act(leasehold_clock::now());
+        }
+    }
+
+    fn kill(&mut self, now: Moment) {
+        let pause = match self.state {
+            State::Killing { pause, .. } => (pause * 2).min(ROUND.1),
+            _ => {
+                self.tell_at = Some(now + TELL_AFTER);
+                ROUND.0
+            }
+        };
+        self.descendants.signal(Signal::KILL);
+        self.state = State::Killing { next: leasehold_clock::now() + pause, pause };
+    }
+
+    fn tell_people(&self) {
+        let names = self.descendants.names().join(", ");
+        let lock = std::env::var("LEASEHOLD_NAME").unwrap_or_default();
+        let text = match self.state {
+            _ if names.is_empty() => return,
+            State::Killing { .. } => format!("these do not end, though they were killed: {names}"),
+            _ => format!("the command has ended, and the lock {lock:?} is kept until these have, too: {names}"),
+        };
+        let _ = writeln!(io::stderr(), "leasehold: {text}");
+    }
+
+    fn give_back(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.give_back();
+        }
+    }
+
+    fn tell(&self, message: Message) {
+        if let Some(runner) = &self.runner {
+            tell(runner, message);
+        }
+    }
+
+    /// Nobody is left. If that is so only after the deadline, somebody may have worked on too long.
+    fn finish(&self) {
+        self.give_back();
+        let ended_it = !matches!(self.state, State::Running);
+        self.tell(Message::Gone(ended_it || leasehold_clock::now() > self.deadline));
+    }
+}
+
+/// A runner that cannot be told has gone, or will be told by the end of the connection.
+fn tell(mut runner: &UnixStream, message: Message) {
+    let _ = runner.write_all(&message.encode());
+}
+
+fn spawn(start: &Start, input: &OwnedFd) -> io::Result<Pid> {
+    let (name, arguments) = start.words.split_first().ok_or(io::ErrorKind::NotFound)?;
+    let mut command = Command::new(name);
+    command.args(arguments).stdin(Stdio::from(input.try_clone()?));
+    command.process_group(if start.place == Place::RunnersGroup { start.home } else { 0 });
+    let child = terminal::with_stops(|| command.spawn())?;
+    Ok(Pid::from_child(&child))
+}
+
+/// Standard input, else the terminal that the command could open by itself.
+fn reachable_terminal(input: &OwnedFd, home: Pid, group: Pid) -> Option<Terminal> {
+    Terminal::new(input, home, group).or_else(|| Terminal::new(std::fs::File::open("/dev/tty").ok()?, home, group))
+}

@@ -1,0 +1,140 @@
+//! Processes as Linux shows them in `/proc`: who is below whom, and a signal that reaches the one that was meant.
+
+use std::fs;
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// A process that was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) group: Pid,
+    parent: Option<Pid>,
+    /// When it began: tells it from a later one with the same number.
+    start: u64,
+}
+
+/// All descendants of `root`, as far as they can be seen while they go on forking and ending.
+pub(super) fn below(root: Pid) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    while let Some(pid) = open.pop() {
+        let Some(children) = children(pid) else { return by_parents(root) };
+        for child in children {
+            if let Some(process) = Process::read(child)
+                && !found.iter().any(|known: &Process| known.pid == child)
+            {
+                found.push(process);
+                open.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// The children of all threads of a process. None where the kernel does not list them.
+fn children(pid: Pid) -> Option<Vec<Pid>> {
+    let mut all = Vec::new();
+    // A process that has ended has no children.
+    let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return Some(all) };
+    for task in tasks.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(list) => all.extend(list.split_whitespace().filter_map(number)),
+            Err(_) if task.path().exists() => return None,
+            Err(_) => {}
+        }
+    }
+    Some(all)
+}
+
+/// The same from a look at every process of the machine.
+fn by_parents(root: Pid) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?));
+    let all: Vec<Process> = pids.filter_map(Process::read).collect();
+    let mut found: Vec<Process> = Vec::new();
+    loop {
+        let is_new = |process: &&Process| !found.iter().any(|known| known.pid == process.pid);
+        let is_below = |process: &&Process| {
+            process.parent.is_some_and(|parent| parent == root || found.iter().any(|known| known.pid == parent))
+        };
+        let more: Vec<Process> = all.iter().filter(is_new).filter(is_below).copied().collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+fn number(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+impl Process {
+    fn read(pid: Pid) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        // The name comes second, in brackets, and may itself hold brackets and spaces.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        Some(Self {
+            pid,
+            parent: number(fields.get(1)?),
+            group: number(fields.get(2)?)?,
+            start: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    /// Sends a signal to this process, and to no later one with its number.
+    pub(super) fn signal(&self, signal: Signal) {
+        match pidfd_open(self.pid, PidfdFlags::empty()) {
+            Ok(handle) if Self::read(self.pid).is_some_and(|now| now.start == self.start) => {
+                let _ = pidfd_send_signal(handle, signal);
+            }
+            Err(rustix::io::Errno::NOSYS) => {
+                let _ = kill_process(self.pid, signal);
+            }
+            _ => {}
+        }
+    }
+
+    /// Number and name.
+    pub(super) fn describe(&self) -> String {
+        let pid = self.pid.as_raw_nonzero();
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{pid} ({})", name.trim_end())
+    }
+}
+
+/// The parent of a process.
+pub(super) fn parent(pid: Pid) -> Option<Pid> {
+    Process::read(pid)?.parent
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use rustix::process::getpid;
+
+    use super::*;
+
+    #[test]
+    fn children_and_grandchildren_are_found_both_ways() {
+        let script = "sleep 60 & echo ready; wait";
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut String::new())
+            .unwrap();
+        let shell = Pid::from_child(&child);
+        let (direct, by_parents) = (below(shell), by_parents(shell));
+        let whole = below(getpid());
+        let described = direct[0].describe();
+        for process in &direct {
+            process.signal(Signal::KILL);
+        }
+        child.wait().unwrap();
+        assert_eq!(direct.len(), 1);
+        assert_eq!(direct, by_parents);
+        assert!(described.ends_with(")") && !described.ends_with("()"), "{described}");
+        assert!(whole.iter().any(|process| process.pid == shell) && whole.contains(&direct[0]));
+    }
+}

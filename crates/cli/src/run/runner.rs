@@ -1,0 +1,280 @@
+//! The runner's side of a command: starts the guardian, tells it every new deadline, passes signals on, and hears how it ended.
+//!
+//! The lock is not given back here, and must not be before this has said how the command ended: until then something may run.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use leasehold::{Guard, Loss};
+use leasehold_core::Moment;
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::descendants::{self, Descendants, Reaped};
+use super::message::{self, Ended, Message, Place, Start};
+use super::signals::Signals;
+use super::terminal::{self, Terminal};
+use super::times::Times;
+use super::{GUARDIAN, job};
+use crate::exit::{Exit, Failure};
+
+/// The deadline is looked at this often in a lease, for renewals that moved it and for clocks that jumped,
+const LOOKS: u32 = 40;
+/// within these bounds.
+const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+/// A deadline that is nearly the one that was told need not be told.
+const SAME: Duration = Duration::from_millis(1);
+/// Between two rounds of ending processes without a guardian.
+const ROUND: Duration = Duration::from_millis(1);
+
+/// What to run.
+pub(crate) struct Job {
+    /// The command and its arguments.
+    pub(crate) words: Vec<OsString>,
+    /// Variables that it gets besides the inherited ones.
+    pub(crate) variables: Vec<(&'static str, String)>,
+    pub(crate) lease: Duration,
+    pub(crate) times: Times,
+    /// Another `run` around this one has the same lock: the command stays in its process group.
+    pub(crate) is_joined: bool,
+    /// They show the store that the holder is alive, and stay open until every descendant is gone.
+    pub(crate) alive: Vec<OwnedFd>,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It could not be started.
+    NotStarted(io::Error),
+    /// It ran to its end.
+    Done(Ended),
+    /// It was ended, or ran on too long.
+    CutOff(Why, Option<Ended>),
+}
+
+/// Why a command was ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// The time of the lock had come to its end.
+    TimeEnded,
+    /// The store no longer had the lock.
+    Lost,
+    /// The guardian was killed, and without it nothing is safe.
+    NoGuardian,
+}
+
+/// Runs it to its end.
+pub(crate) async fn run(job: Job, guard: &Guard, signals: &mut Signals) -> Result<Outcome, Failure> {
+    let failed = |error: io::Error| Failure::new(Exit::BUG, format!("the guardian could not be started: {error}"));
+    let jobs = if job.is_joined { Signals::none() } else { Signals::of_jobs()? };
+    let mut runner = Runner::start(job, guard).map_err(failed)?;
+    let outcome = runner.watch(guard, signals, jobs).await.map_err(failed)?;
+    // It has said its last word. It is gone before this process is, so that nothing is left of a `run` that has ended.
+    let _ = runner.guardian.wait();
+    Ok(outcome)
+}
+
+struct Runner {
+    guardian: Child,
+    stream: tokio::net::UnixStream,
+    times: Times,
+    look_every: Duration,
+    told: Moment,
+    input: OwnedFd,
+    command: Option<Pid>,
+    ended: Option<Ended>,
+    loss: Option<Loss>,
+    /// The command is stopped, and this process stops itself or has done so.
+    is_stopped: bool,
+    is_joined: bool,
+}
+
+impl Runner {
+    fn start(job: Job, guard: &Guard) -> io::Result<Self> {
+        // Should the guardian be killed, its descendants come to this process.
+        descendants::adopt_orphans()?;
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        let place = match job.is_joined {
+            true => Place::RunnersGroup,
+            false if terminal::is_ours(&input) => Place::Foreground,
+            false => Place::OwnGroup,
+        };
+        let (ours, theirs) = UnixStream::pair()?;
+        let guardian = start_guardian(theirs.into(), &job.variables)?;
+        let deadline = deadline(guard).unwrap_or_default();
+        let home = getpgrp().as_raw_nonzero().get();
+        let start = Start { deadline, times: job.times, home, place, words: job.words };
+        start.send(&ours, input.as_fd(), &job.alive)?;
+        let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        rustix::stdio::dup2_stdout(&nothing)?;
+        let input = if rustix::termios::isatty(&input) { input } else { nothing.into() };
+        ours.set_nonblocking(true)?;
+        let stream = tokio::net::UnixStream::from_std(ours)?;
+        Ok(Self {
+            guardian,
+            stream,
+            times: job.times,
+            look_every: (job.lease / LOOKS).clamp(LOOK.0, LOOK.1),
+            told: deadline,
+            input,
+            command: None,
+            ended: None,
+            loss: None,
+            is_stopped: false,
+            is_joined: job.is_joined,
+        })
+    }
+
+    async fn watch(&mut self, guard: &Guard, signals: &mut Signals, mut jobs: Signals) -> io::Result<Outcome> {
+        let lost = guard.lost_signal();
+        let mut lost = std::pin::pin!(lost.wait());
+        let mut look = tokio::time::interval(self.look_every);
+        let mut heard = [0; message::BYTES];
+        let mut count = 0;
+        loop {
+            tokio::select! {
+                biased;
+                read = self.stream.read(&mut heard[count..]) => match read {
+                    Ok(0) | Err(_) => return Ok(self.take_over(guard)),
+                    Ok(more) => {
+                        count += more;
+                        if count == message::BYTES {
+                            count = 0;
+                            if let Some(outcome) = self.hear(Message::decode(heard)).await {
+                                return Ok(outcome);
+                            }
+                        }
+                    }
+                },
+                loss = &mut lost, if self.loss.is_none() => self.lose(loss.unwrap_or(Loss::TimeEnded)).await,
+                number = signals.next() => self.pass_on(number).await,
+                number = jobs.next() => self.job_control(number, &mut jobs).await,
+                _ = look.tick() => self.tell_deadline(guard).await,
+            }
+        }
+    }
+
+    /// What the guardian says.
+    async fn hear(&mut self, message: Option<Message>) -> Option<Outcome> {
+        match message {
+            Some(Message::Started(pid)) => self.command = Pid::from_raw(pid),
+            Some(Message::NotStarted(errno)) => return Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno))),
+            Some(Message::Stopped(_)) => self.stop().await,
+            Some(Message::Ended(ended)) => self.ended = Some(ended),
+            Some(Message::Gone(forced)) => return Some(self.gone(forced)),
+            _ => {}
+        }
+        None
+    }
+
+    fn gone(&self, forced: bool) -> Outcome {
+        match (self.loss, forced, self.ended) {
+            (None, false, Some(ended)) => Outcome::Done(ended),
+            (Some(Loss::Gone), ..) => Outcome::CutOff(Why::Lost, self.ended),
+            _ => Outcome::CutOff(Why::TimeEnded, self.ended),
+        }
+    }
+
+    async fn stop(&mut self) {
+        self.is_stopped = true;
+        if !job::stop() {
+            self.is_stopped = false;
+            self.say(Message::Continue).await;
+        }
+    }
+
+    /// SIGTSTP goes to the command, and this process stops when the command has. SIGCONT makes both go on.
+    async fn job_control(&mut self, number: i32, jobs: &mut Signals) {
+        if number == Signal::CONT.as_raw() {
+            // The stop that this process sent to its own group is not one to pass on.
+            while jobs.pending().is_some() {}
+            self.is_stopped = false;
+            self.say(Message::Continue).await;
+        } else if !self.is_stopped {
+            self.say(Message::Signal(number)).await;
+        }
+    }
+
+    /// A `run` around this one has the terminal: what that sends to the group comes to the command without help.
+    async fn pass_on(&mut self, number: i32) {
+        let from_terminal = [Signal::INT, Signal::QUIT].iter().any(|signal| signal.as_raw() == number);
+        if !(self.is_joined && from_terminal) {
+            self.say(Message::Signal(number)).await;
+        }
+    }
+
+    async fn tell_deadline(&mut self, guard: &Guard) {
+        let Some(deadline) = deadline(guard) else { return }; // the lost signal says so
+        if deadline.since(self.told) > SAME || self.told.since(deadline) > SAME {
+            self.told = deadline;
+            self.say(Message::Deadline(deadline)).await;
+        }
+    }
+
+    /// The guardian may itself be stopped: so it is woken, and this process kills too.
+    async fn lose(&mut self, loss: Loss) {
+        self.loss = Some(loss);
+        self.say(Message::Lost).await;
+        let guardian = Pid::from_child(&self.guardian);
+        let _ = kill_process(guardian, Signal::CONT);
+        let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
+        Descendants::new(Some(guardian), group).signal(Signal::KILL);
+    }
+
+    /// A guardian that cannot be told has gone, and the end of the connection says so.
+    async fn say(&mut self, message: Message) {
+        let _ = self.stream.write_all(&message.encode()).await;
+    }
+
+    /// The guardian was killed. Its descendants are this process's now; they are ended while the keeper still keeps the lock.
+    fn take_over(&mut self, guard: &Guard) -> Outcome {
+        let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
+        let mut left = Descendants::new(None, group);
+        left.signal(Signal::TERM);
+        left.signal(Signal::CONT);
+        let asked = leasehold_clock::now();
+        loop {
+            match descendants::reap() {
+                Reaped::Child(pid, status) if Some(pid) == self.command && !status.stopped() => left.forget_group(),
+                Reaped::Child(..) => {}
+                Reaped::Nobody if descendants::is_deserted(&left) => break,
+                Reaped::Nothing | Reaped::Nobody => {
+                    let deadline = deadline(guard).unwrap_or_default();
+                    if leasehold_clock::now() >= self.times.kill_after(asked, deadline) {
+                        left.signal(Signal::KILL);
+                    }
+                    std::thread::sleep(ROUND);
+                }
+            }
+        }
+        if let Some(terminal) = self.command.and_then(|command| Terminal::new(&self.input, getpgrp(), command)) {
+            terminal.give_back();
+        }
+        Outcome::CutOff(Why::NoGuardian, self.ended)
+    }
+}
+
+/// Until when the holder may act. Counted from before it was asked for, so that it is never too late.
+fn deadline(guard: &Guard) -> Option<Moment> {
+    let now = leasehold_clock::now();
+    guard.time_left().map(|left| now + left)
+}
+
+/// This program again, in a process group of its own: what is sent to the runner's does not reach it.
+fn start_guardian(control: OwnedFd, variables: &[(&'static str, String)]) -> io::Result<Child> {
+    let mut command = Command::new(this_program()?);
+    command.arg0("lease-guardian").arg(GUARDIAN).stdin(Stdio::from(control)).process_group(0);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command.spawn()
+}
+
+/// On Linux the very file that runs, though it was replaced or removed meanwhile.
+fn this_program() -> io::Result<std::path::PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}

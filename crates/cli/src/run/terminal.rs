@@ -1,0 +1,77 @@
+//! The terminal: which process group has it, and giving it to the command and back.
+//!
+//! A process in the background that changes this is stopped with SIGTTOU, unless it blocks that signal: [`without_stops`] does, for the
+//! thread that calls it. The command must not inherit that.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process_group};
+use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+
+/// A terminal that a command may be given.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    descriptor: OwnedFd,
+    /// The runner's process group, which has it outside.
+    home: Pid,
+    /// The command's.
+    command: Pid,
+}
+
+impl Terminal {
+    /// None where `descriptor` is no terminal.
+    pub(super) fn new(descriptor: impl AsFd, home: Pid, command: Pid) -> Option<Self> {
+        let descriptor = descriptor.as_fd();
+        let descriptor = isatty(descriptor).then(|| descriptor.try_clone_to_owned().ok()).flatten()?;
+        Some(Self { descriptor, home, command })
+    }
+
+    /// Gives it to the command, if the runner's group has it. Whether the command has it now.
+    pub(super) fn give(&self) -> bool {
+        match tcgetpgrp(&self.descriptor) {
+            Ok(group) if group == self.command => true,
+            Ok(group) if group == self.home => tcsetpgrp(&self.descriptor, self.command).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Gives it back to the runner's group, if the command's group has it, or one that is no more. Whoever else took it keeps it.
+    pub(super) fn give_back(&self) {
+        if let Ok(group) = tcgetpgrp(&self.descriptor)
+            && (group == self.command || test_kill_process_group(group) == Err(Errno::SRCH))
+        {
+            let _ = tcsetpgrp(&self.descriptor, self.home);
+        }
+    }
+
+    /// Whether the command's group has it.
+    pub(super) fn is_given(&self) -> bool {
+        tcgetpgrp(&self.descriptor) == Ok(self.command)
+    }
+}
+
+/// Whether this process's group has the terminal that `descriptor` is.
+pub(super) fn is_ours(descriptor: impl AsFd) -> bool {
+    isatty(&descriptor) && tcgetpgrp(&descriptor) == Ok(rustix::process::getpgrp())
+}
+
+/// From now on the terminal does not stop this thread, nor the threads and processes that it starts.
+pub(crate) fn without_stops() {
+    let _ = ttou().thread_block();
+}
+
+/// Runs `work`, which starts a process that is to be stopped like any other.
+pub(super) fn with_stops<T>(work: impl FnOnce() -> T) -> T {
+    let _ = ttou().thread_unblock();
+    let done = work();
+    without_stops();
+    done
+}
+
+fn ttou() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(NixSignal::SIGTTOU);
+    set
+}
