@@ -1,19 +1,44 @@
 //! `bench`: every workload tells what it should, and leaves nothing behind.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-fn bench(store: &str, args: &[&str]) -> Output {
+/// A store of its own, gone with its folder.
+struct Place {
+    store: String,
+    _folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        Self { store: format!("file:{}", folder.path().join("locks.db").display()), _folder: folder }
+    }
+
+    fn nothing_is_held(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let held = runtime.block_on(async { leasehold::Client::connect(&self.store).await?.list("").await });
+        assert!(held.as_ref().is_ok_and(Vec::is_empty), "{held:?}");
+    }
+}
+
+fn bench(store: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(["--store", store, "bench"]).args(args).output().expect("leasehold runs")
+    command.args(["--store", store, "bench"]).args(args).stdin(Stdio::null());
+    command
 }
 
 fn report(store: &str, args: &[&str]) -> Value {
-    let output = bench(store, &[args, &["--json"]].concat());
+    report_of(&bench(store, &[args, &["--json"]].concat()).output().expect("leasehold runs"), 0)
+}
+
+fn report_of(output: &Output, code: i32) -> Value {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {out}{err}");
-    assert_eq!(err, "", "nothing but data goes to a pipe");
+    assert_eq!(output.status.code(), Some(code), "{out}{err}");
+    assert_eq!(err.is_empty(), code == 0, "nothing but data goes to a pipe: {err}");
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
 }
 
@@ -37,6 +62,7 @@ fn check(report: &Value, workload: &str) {
 
 #[test]
 fn workloads_of_one_process() {
+    let place = Place::new();
     for (workload, args) in [
         ("solo", &[][..]),
         ("fleet", &["--tasks", "50"]),
@@ -44,25 +70,85 @@ fn workloads_of_one_process() {
         ("hot", &["--budget", "0ms"]),
         ("hold", &["--tasks", "500"]),
     ] {
-        let report = report("memory:", &[&["--workload", workload, "--for", "200ms"], args].concat());
+        let report = report(&place.store, &[&["--workload", workload, "--for", "300ms"], args].concat());
         check(&report, workload);
         if workload == "hold" {
             assert_eq!((number(&report, "ops"), number(&report, "held"), number(&report, "lost")), (500.0, 500.0, 0.0));
+            assert!(number(&report, "cpu_percent") >= 0.0, "{report}");
         }
+        place.nothing_is_held();
     }
 }
 
 #[test]
+fn several_processes_share_one_name() {
+    let place = Place::new();
+    let report = report(&place.store, &["--workload", "crowd", "--processes", "3", "--for", "1s"]);
+    check(&report, "crowd");
+    assert!(number(&report, "hand_offs") > 0.0, "{report}");
+    assert!(0.0 < number(&report, "hand_off_p50_us"), "{report}");
+    assert!(number(&report, "hand_off_p50_us") <= number(&report, "hand_off_p99_us"), "{report}");
+    let shares: Vec<f64> = report["shares"].as_array().expect("shares").iter().filter_map(Value::as_f64).collect();
+    assert_eq!(shares.len(), 3, "{report}");
+    assert!(shares.iter().all(|share| *share > 0.0), "{report}");
+    assert_eq!(shares.iter().sum::<f64>(), number(&report, "ops"), "{report}");
+    place.nothing_is_held();
+}
+
+#[test]
+fn a_signal_ends_it_and_all_is_given_back() {
+    let place = Place::new();
+    for (workload, signal, code) in [("hold", "INT", 130), ("hot", "TERM", 143), ("crowd", "TERM", 143)] {
+        let mut command = bench(&place.store, &["--workload", workload, "--for", "60s", "--json"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("leasehold runs");
+        std::thread::sleep(Duration::from_millis(1_500));
+        kill(signal, child.id());
+        let report = report_of(&child.wait_with_output().expect("its end"), code);
+        assert!(number(&report, "ops") > 0.0, "{report}");
+        place.nothing_is_held();
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_is_an_error() {
+    let place = Place::new();
+    let mut command = bench(&place.store, &["--workload", "crowd", "--processes", "3", "--for", "60s"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("leasehold runs");
+    std::thread::sleep(Duration::from_millis(1_000));
+    kill("KILL", a_child_of(child.id()));
+    let output = child.wait_with_output().expect("its end");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(70), "{err}");
+    assert!(err.contains("was ended by signal 9"), "{err}");
+    assert!(output.stdout.is_empty());
+}
+
+fn kill(signal: &str, process: u32) {
+    let status = Command::new("kill").arg(format!("-{signal}")).arg(process.to_string()).status().expect("kill runs");
+    assert!(status.success());
+}
+
+fn a_child_of(process: u32) -> u32 {
+    let output = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output().expect("ps runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let pairs = text.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
+    let child =
+        pairs.filter(|(_, parent)| parent.trim() == process.to_string()).find_map(|(child, _)| child.parse().ok());
+    child.unwrap_or_else(|| panic!("{process} has no child in {text}"))
+}
+
+#[test]
 fn people_get_numbers_and_a_histogram() {
-    let output = bench("memory:", &["--for", "100ms"]);
+    let place = Place::new();
+    let output = bench(&place.store, &["--for", "200ms"]).output().expect("leasehold runs");
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).expect("text");
-    assert!(text.starts_with("solo on memory:"), "{text}");
+    assert!(text.starts_with("solo on file:"), "{text}");
     for part in ["ops", "a second", "p99.9", "|#", "max"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains('\u{1b}'), "no colours on a pipe: {text}");
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]
@@ -76,7 +162,7 @@ fn what_cannot_be_measured_is_refused() {
         (&["--for", "soon"], 64, "250ms"),
         (&["--workload", "crowd"], 78, "several processes"),
     ] {
-        let output = bench("memory:", args);
+        let output = bench("memory:", args).output().expect("leasehold runs");
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
         assert!(err.contains(says), "{args:?}: {err}");
