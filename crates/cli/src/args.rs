@@ -72,7 +72,7 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
     /// Print the manual page
-    Man,
+    Man(ManArgs),
 }
 
 /// How long to wait for a lock: for ever, unless told otherwise.
@@ -185,9 +185,9 @@ pub(crate) struct ShowArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BreakArgs {
-    /// The lock
+    /// The lock, or several separated by commas
     #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    pub(crate) names: String,
     /// Yes, take it away
     #[arg(long)]
     pub(crate) yes: bool,
@@ -208,6 +208,13 @@ pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]
     pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// The page of this command, instead of the one of them all
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Option<String>,
 }
 
 /// Reads a duration as people write it.

@@ -1,15 +1,17 @@
 //! The command line of leasehold: parses, runs, exits.
 
-#![allow(dead_code, unused_imports, reason = "the commands are being built")]
-
 mod args;
 mod bench;
 mod commands;
 mod exit;
+mod human;
 mod names;
 mod output;
 mod run;
+mod runtime;
 mod settings;
+mod spinner;
+mod stdin;
 mod store;
 mod waiting;
 
@@ -36,9 +38,8 @@ fn run() -> Exit {
         Ok(cli) => cli,
         Err(error) => return output::usage(&error),
     };
-    let done = Settings::new(&cli.common, &Environment::of_process())
-        .and_then(|settings| commands::dispatch(&cli.command, &settings));
-    match done {
+    let settings = Settings::new(&cli.common, &Environment::of_process());
+    match commands::dispatch(&cli.command, settings) {
         Ok(exit) => exit,
         Err(failure) => report(&failure),
     }

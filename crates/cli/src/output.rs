@@ -1,16 +1,18 @@
 //! What is printed: data to standard output, everything else to standard error.
 
-mod row;
+pub(crate) mod row;
 
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use clap::error::ErrorKind;
+use leasehold::Guard;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
+use crate::names;
 
-pub(crate) use row::Row;
+pub(crate) use row::{Row, Rows};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
@@ -26,6 +28,29 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::new(Exit::BUG, error.to_string()))?;
     line(&text)
+}
+
+/// One JSON object a line.
+pub(crate) fn lines(values: impl IntoIterator<Item = impl Serialize>) -> Result<(), Failure> {
+    values.into_iter().try_for_each(|value| json(&value))
+}
+
+/// A page or a script, as it is.
+pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+}
+
+/// The fence of a guard; of several names `a=1,b=2`.
+pub(crate) fn fences(guard: &Guard) -> String {
+    let all: Vec<_> = guard.fences().collect();
+    match all.as_slice() {
+        [(_, fence)] => fence.to_string(),
+        all => {
+            let pairs = all.iter().map(|(name, fence)| format!("{}={fence}", names::join(std::slice::from_ref(*name))));
+            pairs.collect::<Vec<_>>().join(",")
+        }
+    }
 }
 
 /// A reader that has gone needs no message.
@@ -60,12 +85,14 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
         let written = write!(out, "{}", error.render().ansi()).and_then(|()| out.flush());
         return written.map_or_else(|error| unwritten(&error).exit, |()| Exit::DONE);
     }
+    let given = "'leasehold --help' and 'leasehold COMMAND --help' say what can be given";
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        failure(&Failure::usage("no command was given").with_hint(given));
+        return Exit::USAGE;
+    }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
-    failure(
-        &Failure::usage(text.trim_end())
-            .with_hint("'leasehold --help' and 'leasehold COMMAND --help' say what can be given"),
-    );
+    failure(&Failure::usage(text.trim_end()).with_hint(given));
     Exit::USAGE
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Error, ErrorKind};
+use leasehold::{Error, ErrorKind, Owner};
 
 use crate::args::CommonArgs;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// The shortest lease on the command line, whatever the store could do.
 const LEASE_MIN: Duration = Duration::from_millis(200);
@@ -121,6 +121,23 @@ pub(crate) fn lease(flag: &'static str, given: Duration) -> Result<Duration, Fai
     Err(Error::new(ErrorKind::BadArgument, flag, what).into())
 }
 
+/// An owner that the user named.
+pub(crate) fn explicit(id: &str) -> Result<Owner, Failure> {
+    Ok(Owner::explicit(id)?)
+}
+
+/// The owner that was given, or a fresh one that can be given again.
+pub(crate) fn owner(given: Option<&str>) -> Result<Owner, Failure> {
+    match given {
+        Some(id) => explicit(id),
+        None => explicit(&Owner::generated([random()?, random()?]).to_string()),
+    }
+}
+
+fn random() -> Result<u64, Failure> {
+    getrandom::u64().map_err(|error| Failure::new(Exit::BUG, format!("there are no random numbers: {error}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,7 +162,7 @@ mod tests {
     #[test]
     fn without_a_home_there_is_no_default() {
         let failure = store(None, None, None).unwrap_err();
-        assert_eq!(failure.exit, crate::exit::Exit::USAGE);
+        assert_eq!(failure.exit, Exit::USAGE);
         assert!(failure.message.contains("HOME"), "{failure}");
     }
 

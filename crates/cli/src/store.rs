@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, ClientBuilder, Error};
+use leasehold::{Client, ClientBuilder, Error, Event};
 
 use crate::exit::Failure;
+use crate::output;
 use crate::settings::Settings;
 use crate::waiting::{Limit, Waiting};
 
@@ -12,6 +13,8 @@ use crate::waiting::{Limit, Waiting};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long a command waits at its end for what is still open with the store.
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// Connects for a command that does not wait for a lock: a store that does not answer ends it at once.
 pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
@@ -35,11 +38,31 @@ pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) ->
     }
 }
 
-async fn try_connect(settings: &Settings) -> Result<Client, Error> {
-    builder(settings).connect().await
+/// Ends what is open with the store. A store that does not answer is not waited for until all leases are over.
+pub(crate) async fn close(client: &Client) {
+    let _ = tokio::time::timeout(CLOSING, client.close()).await;
 }
+
+async fn try_connect(settings: &Settings) -> Result<Client, Error> {
+    let client = builder(settings).connect().await?;
+    if settings.verbose > 0 {
+        let whose = if settings.store.is_default { PER_USER } else { "" };
+        output::note(&format!("the locks are in {}{whose}", client.store_label()));
+    }
+    Ok(client)
+}
+
+/// Said where nothing else was given.
+const PER_USER: &str = ", which is yours alone: other users have their own, unless all give the same --store";
 
 /// For commands that have settings of their own before they connect.
 pub(crate) fn builder(settings: &Settings) -> ClientBuilder {
-    Client::builder(settings.store.url.as_str())
+    let mut builder = Client::builder(settings.store.url.as_str());
+    if let Some(password) = &settings.store.password {
+        builder = builder.password(password.reveal());
+    }
+    match settings.verbose {
+        0 | 1 => builder,
+        _ => builder.listener(|event: &Event<'_>| output::note(&format!("{event:?}"))),
+    }
 }

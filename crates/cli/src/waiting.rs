@@ -1,12 +1,13 @@
-//! Taking a lock as the user wants to wait for it: for ever, for a while or not at all; a signal ends it.
+//! Taking a lock as the user wants to wait for it: for ever, for a while or not at all.
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Lock};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use leasehold::{Attempt, Client, Holder, Lock, Name};
 
 use crate::args::WaitArgs;
 use crate::exit::{Exit, Failure};
+use crate::run::Signals;
+use crate::{human, spinner};
 
 /// How long to wait, and since when.
 #[derive(Clone, Copy, Debug)]
@@ -37,52 +38,49 @@ impl Waiting {
         Self { limit, began: Instant::now() }
     }
 
-    /// Takes the lock, or says who has it. Dropping the future leaves nothing behind.
-    pub(crate) async fn take(&self, lock: &Lock) -> Result<Attempt, Failure> {
-        let taken = match self.limit {
-            Limit::Once => lock.try_acquire().await,
-            Limit::Within(limit) => lock.acquire_within(limit.saturating_sub(self.began.elapsed())).await,
-            Limit::Forever => lock.acquire().await.map(Attempt::Granted),
+    /// Takes the lock of these names, or says who has it; on a terminal it shows that it waits. Dropping the future leaves nothing
+    /// behind, but closing the client waits until that is so.
+    pub(crate) async fn take(&self, client: &Client, lock: &Lock, names: &[Name]) -> Result<Attempt, Failure> {
+        let taking = async {
+            match self.limit {
+                Limit::Once => lock.try_acquire().await,
+                Limit::Within(limit) => lock.acquire_within(limit.saturating_sub(self.began.elapsed())).await,
+                Limit::Forever => lock.acquire().await.map(Attempt::Granted),
+            }
         };
-        taken.map_err(Into::into)
+        tokio::select! {
+            biased;
+            taken = taking => taken.map_err(Into::into),
+            never = spinner::show(client, names) => match never {},
+        }
+    }
+
+    /// What to say when another has the lock.
+    pub(crate) fn busy(&self, client: &Client, holder: &Holder) -> Failure {
+        let (name, store) = (holder.name.as_str(), client.store_label());
+        let mut what = format!("busy: {name:?} on {store} is held by {}", human::holder(holder));
+        if let Limit::Within(limit) = self.limit {
+            what += &format!("; waited for {}", human::span(limit));
+        }
+        let hint = match (self.limit, holder.left) {
+            (Limit::Once, _) => "wait for it with --wait D, or without a limit".to_owned(),
+            (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),
+            (_, None) => "'leasehold show NAME' says more".to_owned(),
+        };
+        Failure::new(Exit::BUSY, what).with_hint(hint)
     }
 }
 
-/// The signals that end a command. From their making on, none of them ends the process by itself.
-pub(crate) struct Signals([(Signal, SignalKind); 4]);
-
-impl Signals {
-    /// Must be called inside a runtime.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        let stream = |kind| match signal(kind) {
-            Ok(stream) => Ok((stream, kind)),
-            Err(error) => Err(Failure::new(Exit::BUG, format!("signals cannot be heard: {error}"))),
-        };
-        Ok(Self([
-            stream(SignalKind::interrupt())?,
-            stream(SignalKind::terminate())?,
-            stream(SignalKind::hangup())?,
-            stream(SignalKind::quit())?,
-        ]))
-    }
-
-    /// Waits for the next one, and says its number. Dropping the future loses none.
-    pub(crate) async fn next(&mut self) -> i32 {
-        let [(a, an), (b, bn), (c, cn), (d, dn)] = &mut self.0;
-        let kind = tokio::select! {
-            _ = a.recv() => an,
-            _ = b.recv() => bn,
-            _ = c.recv() => cn,
-            _ = d.recv() => dn,
-        };
-        kind.as_raw_value()
-    }
-
-    /// Runs a future to its end, unless a signal comes first: then it is dropped.
-    pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        tokio::select! {
-            number = self.next() => Err(Failure::new(Exit::signal(number), "a signal came while waiting")),
-            done = work => done,
+/// Waits for a future, unless a signal comes first: then it is dropped.
+pub(crate) async fn unless_signal<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        number = signals.next() => {
+            Err(Failure::new(Exit::signal(number), format!("signal {number} came while waiting; nothing is held")))
         }
+        done = work => done,
     }
 }

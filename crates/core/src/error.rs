@@ -152,6 +152,11 @@ impl Error {
         self.0.lock.as_ref().map(Name::as_str)
     }
 
+    /// What happened, without where and what to try.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// What to try, where there is something.
     pub fn hint(&self) -> Option<&'static str> {
         self.0.hint

@@ -8,6 +8,7 @@
 //! The client in the crate `leasehold` is a thin shell around this; the simulation in `testing/sim` is another.
 
 pub mod capability;
+pub mod check;
 pub mod error;
 pub mod fence;
 pub mod lease;
@@ -22,6 +23,7 @@ pub mod time;
 pub mod waiting;
 
 pub use capability::{Capability, Consistency, Fencing};
+pub use check::{Check, Verdict};
 pub use error::{Error, ErrorKind, Outcome};
 pub use fence::{Block, Fence};
 pub use lease::Lease;

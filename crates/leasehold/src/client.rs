@@ -16,6 +16,7 @@ use crate::layer::Layer;
 use crate::lock::Lock;
 use crate::random;
 use crate::registry::StoreUrl;
+use crate::secret::Secret;
 use crate::shell::{Mine, Shell};
 
 /// An acquire is not executed by the store later than this after it was sent.
@@ -56,6 +57,7 @@ pub struct ClientBuilder {
     listener: Option<Arc<dyn Listener>>,
     about: About,
     options: Option<Options>,
+    password: Option<Secret>,
 }
 
 enum Source {
@@ -67,7 +69,7 @@ impl ClientBuilder {
     fn new(source: Source) -> Self {
         let host = leasehold_clock::host().map(Into::into);
         let about = About { host, pid: Some(std::process::id()), label: None };
-        Self { source, layers: Vec::new(), listener: None, about, options: None }
+        Self { source, layers: Vec::new(), listener: None, about, options: None, password: None }
     }
 
     /// Puts a layer of your own around the store. Later layers stand further out.
@@ -98,6 +100,13 @@ impl ClientBuilder {
         self
     }
 
+    /// The password for a store that logs in, where the URL has none; others take no notice of it.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(Secret(password.into()));
+        self
+    }
+
     /// Connects, and learns the store's clock.
     ///
     /// # Errors
@@ -112,7 +121,8 @@ impl ClientBuilder {
         let (callers, keepers, options) = match self.source {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {
-                let url = StoreUrl::parse(&url)?;
+                let mut url = StoreUrl::parse(&url)?;
+                url.password = self.password;
                 (url.connect().await?, url.connect().await?, url.defaults)
             }
         };

@@ -35,6 +35,7 @@ pub mod blocking;
 mod caught;
 mod client;
 mod event;
+mod examine;
 mod flight;
 mod gate;
 mod guard;
@@ -47,11 +48,13 @@ mod lost;
 mod mailbox;
 mod random;
 mod registry;
+mod secret;
 mod shell;
 mod sync;
 
 pub use client::{Client, ClientBuilder};
 pub use event::{Event, Listener};
+pub use examine::examine;
 pub use gate::FenceGate;
 pub use guard::Guard;
 pub use holder::{Holder, Status};
@@ -62,7 +65,8 @@ pub use lost::LostSignal;
 pub use leasehold_core::port::Break;
 pub use leasehold_core::table::{How, Loss};
 pub use leasehold_core::{
-    Capability, Consistency, Error, ErrorKind, Fence, Fencing, Name, Options, Outcome, Owner, Store, Term, WaitMode,
+    Capability, Check, Consistency, Error, ErrorKind, Fence, Fencing, Name, Options, Outcome, Owner, Store, Term,
+    Verdict, WaitMode,
 };
 
 /// What a store of your own implements, and all that it takes.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, Options, Store, Term};
+use leasehold_core::{Check, Error, ErrorKind, Options, Store, Term};
+
+use crate::secret::Secret;
 
 /// Every scheme there is, with the feature that brings it.
 const SCHEMES: &[(&str, &str)] = &[("file", "file"), ("memory", "memory")];
@@ -15,6 +17,8 @@ pub(crate) struct StoreUrl {
     path: String,
     /// Options that are not for the client.
     options: Vec<(String, String)>,
+    /// For a store that logs in, where the URL itself has no password.
+    pub(crate) password: Option<Secret>,
     /// What locks have where nothing else is said.
     pub(crate) defaults: Options,
 }
@@ -29,6 +33,7 @@ impl StoreUrl {
             scheme: scheme.to_ascii_lowercase(),
             path: path.to_owned(),
             options: Vec::new(),
+            password: None,
             defaults: Options::default(),
         };
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -61,6 +66,20 @@ impl StoreUrl {
                 let config = leasehold_memory::Config::new(&self.path, &self.options)?;
                 Ok(leasehold_memory::Memory::shared(&config))
             }
+            scheme => Err(unknown(scheme)),
+        }
+    }
+
+    /// What this kind of store says of itself, before anybody connects.
+    pub(crate) fn examine(&self) -> Result<Vec<Check>, Error> {
+        match self.scheme.as_str() {
+            #[cfg(feature = "file")]
+            leasehold_file::SCHEME => {
+                let config = leasehold_file::Config::new(&self.path, &self.options)?;
+                Ok(leasehold_file::examine(&config))
+            }
+            #[cfg(feature = "memory")]
+            leasehold_memory::SCHEME => Ok(leasehold_memory::examine()),
             scheme => Err(unknown(scheme)),
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Client, Guard, Holder, Lock, Name, Owner};
+use leasehold::{Attempt, Client, Guard, Holder, Lock, Name};
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
@@ -55,13 +55,20 @@ impl Run<'_> {
         let began = Instant::now();
         let client = unless_signal(&mut signals, report, store::connect_patiently(self.settings, &waiting)).await?;
         report.store = Some(client.store_label().to_owned());
-        self.say_where(&client);
         let plan = self.plan(&client, &names)?;
-        let taken = unless_signal(&mut signals, report, waiting.take(&plan.lock)).await;
+        let taken = unless_signal(&mut signals, report, waiting.take(&client, &plan.lock, &names)).await;
         report.waited_ms = Some(millis(began.elapsed()));
-        let guard = match taken? {
-            Attempt::Granted(guard) => guard,
-            Attempt::Busy(holder) => return Err(self.busy(report, &holder)),
+        let taken = match taken {
+            Ok(Attempt::Granted(guard)) => Ok(guard),
+            Ok(Attempt::Busy(holder)) => Err(self.busy(report, &waiting, &client, &holder)),
+            Err(failure) => Err(failure),
+        };
+        let guard = match taken {
+            Ok(guard) => guard,
+            Err(failure) => {
+                store::close(&client).await;
+                return Err(failure);
+            }
         };
         report.took(&guard);
         let held = Instant::now();
@@ -98,14 +105,6 @@ impl Run<'_> {
         Err(Failure::usage(what).with_hint("make --grace shorter, or --keep or --lease longer"))
     }
 
-    fn say_where(&self, client: &Client) {
-        if self.settings.verbose > 0 {
-            let whose =
-                if self.settings.store.is_default { ", which is yours alone (--store names another)" } else { "" };
-            output::note(&format!("the locks are in {}{whose}", client.store_label()));
-        }
-    }
-
     fn plan(&self, client: &Client, names: &[Name]) -> Result<Plan, Failure> {
         let args = self.args;
         let mut lock = client.lock_all(names.iter().map(Name::as_str));
@@ -123,17 +122,17 @@ impl Run<'_> {
         }
         let joined = joined(names, client.store_label(), args.who.owner.is_some())?;
         let owner = match (&args.who.owner, &joined) {
-            (Some(owner), _) => owner.clone(),
-            (None, Some(outer)) => outer.owner.clone(),
-            (None, None) => fresh_owner()?,
+            (Some(owner), _) => settings::explicit(owner)?,
+            (None, Some(outer)) => settings::explicit(&outer.owner)?,
+            // Explicit all the same, so that a `run` inside can be the same owner.
+            (None, None) => settings::owner(None)?,
         };
-        Ok(Plan { lock: lock.owned_by(&Owner::explicit(owner)?), lease, times, joined })
+        Ok(Plan { lock: lock.owned_by(&owner), lease, times, joined })
     }
 
-    fn busy(&self, report: &mut Report, holder: &Holder) -> Failure {
+    fn busy(&self, report: &mut Report, waiting: &Waiting, client: &Client, holder: &Holder) -> Failure {
         report.outcome = "busy";
-        Failure::new(Exit::other(self.args.busy_exit), format!("busy: {holder}"))
-            .with_hint("wait for it with --wait, or see 'leasehold show NAME'")
+        Failure { exit: Exit::other(self.args.busy_exit), ..waiting.busy(client, holder) }
     }
 
     /// Runs the command, and says how the process ends.
@@ -230,13 +229,6 @@ fn joined(names: &[Name], store_label: &str, has_owner: bool) -> Result<Option<O
             Err(Failure::usage(what).with_hint("leave that name out here, or take all of them in the outer run"))
         }
     }
-}
-
-/// 128 random bits. Explicit all the same, so that a `run` inside can be the same owner.
-fn fresh_owner() -> Result<String, Failure> {
-    let mut bits = [0; 16];
-    getrandom::fill(&mut bits).map_err(|error| Failure::new(Exit::BUG, format!("no random bits: {error}")))?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
 }
 
 async fn unless_signal<T>(

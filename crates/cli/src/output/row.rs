@@ -3,8 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::{Timestamp, Unit};
-use leasehold::{Fence, Holder, Name, Status};
+use leasehold::{Client, Fence, Guard, Holder, Name, Status};
 use serde::Serialize;
+
+use crate::exit::Failure;
 
 /// From here on a number in JSON is not exact everywhere.
 const EXACT_BELOW: u64 = 1 << 53;
@@ -87,11 +89,56 @@ impl Row {
     }
 }
 
-/// Several locks together.
+/// One lock, or several together.
 #[derive(Serialize, Debug)]
 pub(crate) struct Rows {
-    pub(crate) granted: bool,
-    pub(crate) locks: Vec<Row>,
+    granted: bool,
+    locks: Vec<Row>,
+}
+
+impl Rows {
+    pub(crate) fn new(granted: bool, locks: Vec<Row>) -> Self {
+        Self { granted, locks }
+    }
+
+    /// One object: of a single lock, its own.
+    pub(crate) fn print(&self) -> Result<(), Failure> {
+        match self.locks.as_slice() {
+            [row] => super::json(row),
+            _ => super::json(self),
+        }
+    }
+}
+
+/// The rows of what was just granted. Where the store cannot be asked once more, what the guard itself knows.
+pub(crate) async fn granted(client: &Client, guard: &Guard) -> Vec<Row> {
+    let store = client.store_label();
+    let mut rows = Vec::new();
+    for (name, fence) in guard.fences() {
+        let status = client.inspect(name.as_str()).await.ok();
+        let mine = status.and_then(|status| {
+            Row::all_of(&status, store).into_iter().find(|row| row.held && row.fence == Some(fence.get()))
+        });
+        let known = || Row { held: true, left_ms: guard.time_left().map(milliseconds), ..Row::free(name, store) };
+        let row = mine.unwrap_or_else(|| known().with_fence(Some(fence)));
+        rows.push(Row { granted: true, owner: row.owner.or_else(|| Some(guard.owner().to_string())), ..row });
+    }
+    rows
+}
+
+/// The rows of names that could not be had: of the one that was refused, the holder that the refusal named.
+pub(crate) async fn busy(client: &Client, names: &[Name], holder: &Holder) -> Vec<Row> {
+    let store = client.store_label();
+    let mut rows = Vec::new();
+    for name in names {
+        let status = client.inspect(name.as_str()).await.ok();
+        let found = status.map(|status| Row::all_of(&status, store)).unwrap_or_default();
+        match *name == holder.name && !found.iter().any(|row| row.held) {
+            true => rows.push(Row::held(holder, store)),
+            false => rows.extend(found),
+        }
+    }
+    rows
 }
 
 fn milliseconds(span: Duration) -> u64 {

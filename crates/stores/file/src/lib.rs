@@ -18,6 +18,7 @@ mod database;
 mod desk;
 mod ear;
 mod error;
+mod examine;
 mod live;
 mod machine;
 mod opening;
@@ -29,5 +30,6 @@ mod sweeping;
 mod unforked;
 
 pub use config::{Config, SCHEME};
+pub use examine::examine;
 pub use place::live_files;
 pub use store::File;

@@ -14,7 +14,9 @@
 
 mod config;
 mod error;
+mod examine;
 mod store;
 
 pub use config::{Config, SCHEME};
+pub use examine::examine;
 pub use store::Memory;

@@ -1,0 +1,67 @@
+//! `acquire`: takes a lock for a fixed time, says owner and fence, and leaves it to its owner.
+
+use leasehold::{Attempt, Client, Guard};
+
+use crate::args::AcquireArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Rows};
+use crate::run::Signals;
+use crate::settings::{LEASE_DEFAULT, Settings, lease, owner};
+use crate::waiting::{Waiting, unless_signal};
+use crate::{names, runtime, store};
+
+pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let names = names::parse(&args.names)?;
+    let lease = lease("--lease", args.lease.unwrap_or(LEASE_DEFAULT))?;
+    let owner = owner(args.who.owner.as_deref())?;
+    let waiting = Waiting::new(&args.waiting);
+    runtime::block_on(async {
+        let mut signals = Signals::passed_on()?;
+        let client = unless_signal(&mut signals, store::connect_patiently(settings, &waiting)).await?;
+        can_be_left(&client)?;
+        let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner).lease(lease);
+        let lock = match &args.who.label {
+            Some(label) => lock.label(label),
+            None => lock,
+        };
+        let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
+            Ok(Attempt::Granted(guard)) => leave(&client, guard, args.json).await,
+            Ok(Attempt::Busy(holder)) if args.json => {
+                let rows = output::row::busy(&client, &names, &holder).await;
+                Rows::new(false, rows).print().map(|()| Exit::BUSY)
+            }
+            Ok(Attempt::Busy(holder)) => Err(waiting.busy(&client, &holder)),
+            Err(failure) => Err(failure),
+        };
+        store::close(&client).await;
+        done
+    })
+}
+
+/// Nobody is there to keep it when this process has gone.
+fn can_be_left(client: &Client) -> Result<(), Failure> {
+    if client.capability().outlives_process {
+        return Ok(());
+    }
+    let what = format!("{} cannot keep a lock for longer than the process that took it", client.store_label());
+    Err(Failure::new(Exit::UNFIT, what).with_hint("use 'leasehold run' or 'leasehold hold', or another store"))
+}
+
+/// What could not be said is given back: nobody would know of it.
+async fn leave(client: &Client, guard: Guard, json: bool) -> Result<Exit, Failure> {
+    if let Err(failure) = say(client, &guard, json).await {
+        let _ = guard.release().await;
+        return Err(failure);
+    }
+    match guard.leave().await {
+        Ok(()) => Ok(Exit::DONE),
+        Err((_, error)) => Err(error.into()),
+    }
+}
+
+async fn say(client: &Client, guard: &Guard, json: bool) -> Result<(), Failure> {
+    if json {
+        return Rows::new(true, output::row::granted(client, guard).await).print();
+    }
+    output::line(&format!("owner: {}\nfence: {}", guard.owner(), output::fences(guard)))
+}

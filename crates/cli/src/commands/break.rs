@@ -1,0 +1,57 @@
+//! `break`: takes a lock away from its holder.
+
+use leasehold::{Break, Client, Name, Status};
+
+use crate::args::BreakArgs;
+use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
+use crate::{human, names, output, runtime, store};
+
+pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let names = names::parse(&args.names)?;
+    runtime::block_on(async {
+        let client = match store::connect(settings).await {
+            Ok(client) => client,
+            Err(_) if !args.yes => return Err(unsure("break takes locks away from their holders".into())),
+            Err(failure) => return Err(failure),
+        };
+        if !args.yes {
+            return Err(unsure(who_would_lose(&client, &names).await));
+        }
+        let how = if args.now { Break::Now } else { Break::AtLeaseEnd };
+        for name in &names {
+            let was = client.break_lock(name.as_str(), how).await?;
+            output::line(&done(&was, how))?;
+        }
+        Ok(Exit::DONE)
+    })
+}
+
+fn unsure(what: String) -> Failure {
+    Failure::usage(what).with_hint("give --yes if that is what you want; 'leasehold show NAME' says more")
+}
+
+async fn who_would_lose(client: &Client, names: &[Name]) -> String {
+    let mut losers = Vec::new();
+    for name in names {
+        let holders = client.inspect(name.as_str()).await.map(|status| status.holders).unwrap_or_default();
+        losers.extend(holders.iter().map(|holder| format!("{:?} from {}", name.as_str(), human::holder(holder))));
+    }
+    if losers.is_empty() {
+        return format!("break takes a lock away from its holder, though nobody holds {} now", names::join(names));
+    }
+    format!("break would take away, on {}, {}", client.store_label(), losers.join(", and "))
+}
+
+fn done(was: &Status, how: Break) -> String {
+    let name = was.name.as_str();
+    let Some(holder) = was.holders.first() else { return format!("{name:?} is free: there was nothing to break") };
+    let who = human::holder(holder);
+    match (how, holder.left) {
+        (Break::Now, _) => format!("broke {name:?}: it was held by {who}, and is free now"),
+        (Break::AtLeaseEnd, Some(left)) => {
+            format!("broke {name:?}: it was held by {who}; it is free in {} at the latest", human::span(left))
+        }
+        (Break::AtLeaseEnd, None) => format!("broke {name:?}: it was held by {who}"),
+    }
+}

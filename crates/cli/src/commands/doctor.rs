@@ -1,0 +1,62 @@
+//! `doctor`: is this store fit to keep locks?
+
+use anstyle::{AnsiColor, Style};
+use leasehold::{Check, Verdict};
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
+use crate::{output, runtime};
+
+/// One line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    check: &'a str,
+    status: &'static str,
+    found: &'a str,
+    advice: Option<&'a str>,
+}
+
+pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure> {
+    runtime::block_on(async {
+        let mut checks = leasehold::examine(settings.store.url.as_str()).await?;
+        if settings.store.is_default {
+            checks.insert(0, per_user());
+        }
+        match args.json {
+            true => output::lines(checks.iter().map(line))?,
+            false => checks.iter().try_for_each(|check| output::line(&text(check)))?,
+        }
+        let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
+        Ok(if fails { Exit::UNFIT } else { Exit::DONE })
+    })
+}
+
+fn per_user() -> Check {
+    let advice = "to share locks between users, give all of them the same --store, such as file:/var/lib/leasehold/locks.db \
+                  in a folder with group rights";
+    Check::new("sharing", Verdict::Ok, "the default store, which is yours alone").with_advice(advice)
+}
+
+fn line(check: &Check) -> Line<'_> {
+    Line { check: check.check, status: status(check.verdict), found: &check.found, advice: check.advice.as_deref() }
+}
+
+fn status(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warn => "warn",
+        Verdict::Fail => "fail",
+    }
+}
+
+fn text(check: &Check) -> String {
+    let style = Style::new().fg_color(Some(match check.verdict {
+        Verdict::Ok => AnsiColor::Green.into(),
+        Verdict::Warn => AnsiColor::Yellow.into(),
+        Verdict::Fail => AnsiColor::Red.into(),
+    }));
+    let advice = check.advice.as_ref().map(|advice| format!("\n      {advice}")).unwrap_or_default();
+    format!("{style}{:<4}{style:#}  {}: {}{advice}", status(check.verdict), check.check, check.found)
+}

@@ -1,0 +1,57 @@
+//! `hold`: keeps a lock until standard input closes or a signal comes.
+
+use leasehold::{Attempt, Client, Guard, Lock};
+
+use crate::args::HoldArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Rows};
+use crate::run::Signals;
+use crate::settings::{Settings, explicit, lease};
+use crate::waiting::{Waiting, unless_signal};
+use crate::{names, runtime, stdin, store};
+
+pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let names = names::parse(&args.names)?;
+    let keep = args.keep.map(|keep| lease("--keep", keep)).transpose()?;
+    let owner = args.who.owner.as_deref().map(explicit).transpose()?;
+    let waiting = Waiting::new(&args.waiting);
+    runtime::block_on(async {
+        let mut signals = Signals::passed_on()?;
+        let client = unless_signal(&mut signals, store::connect_patiently(settings, &waiting)).await?;
+        let mut lock = client.lock_all(names.iter().map(|name| name.as_str()));
+        lock = keep.into_iter().fold(lock, Lock::keep);
+        lock = owner.iter().fold(lock, Lock::owned_by);
+        lock = args.who.label.iter().fold(lock, Lock::label);
+        let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
+            Ok(Attempt::Granted(guard)) => hold(&client, guard, &mut signals, args.json).await,
+            Ok(Attempt::Busy(holder)) if args.json => {
+                let rows = output::row::busy(&client, &names, &holder).await;
+                Rows::new(false, rows).print().map(|()| Exit::BUSY)
+            }
+            Ok(Attempt::Busy(holder)) => Err(waiting.busy(&client, &holder)),
+            Err(failure) => Err(failure),
+        };
+        store::close(&client).await;
+        done
+    })
+}
+
+async fn hold(client: &Client, guard: Guard, signals: &mut Signals, json: bool) -> Result<Exit, Failure> {
+    say(client, &guard, json).await?;
+    tokio::select! {
+        biased;
+        _ = guard.lost() => {}
+        _ = signals.next() => {}
+        () = stdin::closed() => {}
+    }
+    guard.release().await?;
+    Ok(Exit::DONE)
+}
+
+async fn say(client: &Client, guard: &Guard, json: bool) -> Result<(), Failure> {
+    if json {
+        return Rows::new(true, output::row::granted(client, guard).await).print();
+    }
+    let names: Vec<_> = guard.fences().map(|(name, _)| name.clone()).collect();
+    output::line(&format!("holding {}, fence {}", names::join(&names), output::fences(guard)))
+}

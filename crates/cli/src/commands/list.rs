@@ -1,0 +1,53 @@
+//! `list`: the locks that are held.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use leasehold::{Holder, Status};
+
+use crate::args::ListArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Row};
+use crate::settings::Settings;
+use crate::{human, runtime, store};
+
+pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure> {
+    runtime::block_on(async {
+        let client = store::connect(settings).await?;
+        let held = client.list(&args.prefix).await?;
+        if args.json {
+            let rows = held.iter().flat_map(|status| Row::all_of(status, client.store_label()));
+            output::lines(rows)?;
+        } else if held.is_empty() {
+            output::note(&format!("no lock is held on {}", client.store_label()));
+        } else {
+            output::line(&table(&held))?;
+        }
+        Ok(Exit::DONE)
+    })
+}
+
+fn table(held: &[Status]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["NAME", "HOLDER", "HOST", "PROCESS", "HOLDS", "FENCE", "HELD FOR", "LEFT", "WAITERS"]);
+    for status in held {
+        for holder in &status.holders {
+            table.add_row(cells(status, holder));
+        }
+    }
+    table.trim_fmt()
+}
+
+fn cells(status: &Status, holder: &Holder) -> [String; 9] {
+    let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    [
+        status.name.to_string(),
+        known(holder.label.as_deref().or(holder.owner.as_deref()).map(human::plain)),
+        known(holder.host.as_deref().map(human::plain)),
+        known(holder.pid.map(|pid| pid.to_string())),
+        known(holder.holds.map(|holds| holds.to_string())),
+        known(holder.fence.map(|fence| fence.to_string())),
+        known(human::held_for(holder).map(human::span)),
+        known(holder.left.map(human::span)),
+        known(status.waiters.map(|waiters| waiters.to_string())),
+    ]
+}

@@ -1,0 +1,45 @@
+//! `show`: who holds a lock.
+
+use crate::args::ShowArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Row, Rows};
+use crate::settings::Settings;
+use crate::{human, names, runtime, store};
+
+pub(crate) fn run(args: &ShowArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let names = names::parse(&args.names)?;
+    runtime::block_on(async {
+        let client = store::connect(settings).await?;
+        let mut rows = Vec::new();
+        for name in &names {
+            rows.extend(Row::all_of(&client.inspect(name.as_str()).await?, client.store_label()));
+        }
+        match args.json {
+            true => Rows::new(false, rows).print()?,
+            false => rows.iter().try_for_each(|row| output::line(&text(row)))?,
+        }
+        Ok(Exit::DONE)
+    })
+}
+
+fn text(row: &Row) -> String {
+    if !row.held {
+        return format!("{} is free", row.name);
+    }
+    let milliseconds = |span: Option<u64>| span.map(|span| human::span(std::time::Duration::from_millis(span)));
+    let facts = [
+        ("label", row.label.as_deref().map(human::plain)),
+        ("owner", row.owner.as_deref().map(human::plain)),
+        ("host", row.host.as_deref().map(human::plain)),
+        ("process", row.pid.map(|pid| pid.to_string())),
+        ("fence", row.fence.map(|fence| fence.to_string())),
+        ("holds", row.holds.map(|holds| holds.to_string())),
+        ("since", row.since.clone()),
+        ("lease", milliseconds(row.lease_ms)),
+        ("left", Some(milliseconds(row.left_ms).unwrap_or_else(|| "no expiry".into()))),
+        ("waiters", row.waiters.map(|waiters| waiters.to_string())),
+        ("store", Some(row.store.clone())),
+    ];
+    let known = facts.into_iter().filter_map(|(fact, value)| Some(format!("\n  {:<9}{}", format!("{fact}:"), value?)));
+    format!("{} is held{}", row.name, known.collect::<String>())
+}

@@ -1,0 +1,56 @@
+//! Durations and holders in words.
+
+use std::time::{Duration, SystemTime};
+
+use leasehold::Holder;
+
+/// A duration as people say it: no finer than they care for.
+pub(crate) fn span(span: Duration) -> String {
+    let rounded = match span.as_millis() {
+        0..1_000 => Duration::from_millis(u64::from(span.subsec_millis())),
+        _ => Duration::from_secs(span.as_secs()),
+    };
+    humantime::format_duration(rounded).to_string()
+}
+
+/// Who it is: `nightly on host7 (process 4711), for 2m 5s`.
+pub(crate) fn holder(holder: &Holder) -> String {
+    let mut words = plain(holder.label.as_deref().or(holder.owner.as_deref()).unwrap_or("somebody"));
+    if let Some(host) = &holder.host {
+        words += &format!(" on {}", plain(host));
+    }
+    if let Some(pid) = holder.pid {
+        words += &format!(" (process {pid})");
+    }
+    if let Some(held_for) = held_for(holder) {
+        words += &format!(", for {}", span(held_for));
+    }
+    words
+}
+
+/// For how long it has been held, by this machine's wall clock.
+pub(crate) fn held_for(holder: &Holder) -> Option<Duration> {
+    SystemTime::now().duration_since(holder.since?).ok()
+}
+
+/// Text from a store, which anybody may have written there, without what a terminal would act on.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_as_fine_as_people_care_for() {
+        for (given, said) in [(250, "250ms"), (0, "0s"), (1_999, "1s"), (125_400, "2m 5s"), (86_400_000, "1day")] {
+            assert_eq!(span(Duration::from_millis(given)), said);
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_not_given_orders() {
+        assert_eq!(plain("a\u{1b}[2Jb"), "a\u{fffd}[2Jb");
+    }
+}

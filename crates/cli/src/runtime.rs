@@ -1,0 +1,13 @@
+//! A runtime for the commands that are async: one thread, for the library brings its own keeper.
+
+use crate::exit::{Exit, Failure};
+
+/// Runs a command to its end.
+pub(crate) fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Exit::BUG, format!("there is no runtime: {error}")))?;
+    let done = runtime.block_on(command);
+    // A thread that reads standard input is not waited for.
+    runtime.shutdown_background();
+    done
+}

@@ -1,0 +1,61 @@
+//! What is shown on a terminal while waiting: that we wait, for whom, and how long that one has held the lock.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold::{Client, Name};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::human;
+
+/// Who gets the lock sooner sees no spinner.
+const AFTER: Duration = Duration::from_secs(1);
+const FRAME: Duration = Duration::from_millis(100);
+/// How often the store is asked who holds it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Shows it until the future is dropped. Where standard error is no terminal it does nothing.
+pub(crate) async fn show(client: &Client, names: &[Name]) -> Infallible {
+    if !std::io::stderr().is_terminal() {
+        return pending().await;
+    }
+    sleep(AFTER).await;
+    let bar = Cleared(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()));
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+        bar.0.set_style(style);
+    }
+    let (mut frames, mut looks) = (interval(FRAME), interval(LOOK));
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            _ = frames.tick() => bar.0.tick(),
+            _ = looks.tick() => bar.0.set_message(message(client, names).await),
+        }
+    }
+}
+
+async fn message(client: &Client, names: &[Name]) -> String {
+    for name in names {
+        match client.inspect(name.as_str()).await {
+            Ok(status) if status.is_held() => {
+                return format!("waiting for {:?}, held by {}", name.as_str(), human::holder(&status.holders[0]));
+            }
+            Ok(_) => {}
+            Err(_) => return format!("waiting for {:?}; the store does not answer", name.as_str()),
+        }
+    }
+    format!("waiting for {:?}", names[0].as_str())
+}
+
+/// Leaves the terminal as it was.
+struct Cleared(ProgressBar);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

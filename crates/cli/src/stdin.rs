@@ -1,0 +1,44 @@
+//! Noticing that standard input has closed. What comes before that is read and thrown away.
+
+use std::io::{Read, stdin};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
+use tokio::sync::oneshot;
+
+/// How often a process in the background looks whether the terminal is its own again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Ends when standard input has. The thread that reads it goes on until the process ends.
+pub(crate) async fn closed() {
+    let (at_end, end) = oneshot::channel();
+    std::thread::spawn(move || {
+        read_to_end();
+        let _ = at_end.send(());
+    });
+    let _ = end.await;
+}
+
+fn read_to_end() {
+    let mut stdin = stdin();
+    let mut buffer = [0; 4096];
+    loop {
+        let ready = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None);
+        if ready.is_ok() && is_anothers(&stdin) {
+            std::thread::sleep(PAUSE);
+            continue;
+        }
+        match stdin.read(&mut buffer) {
+            Ok(0) => return,
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return,
+            _ => {}
+        }
+    }
+}
+
+/// A terminal that belongs to another process group: reading it would stop this process, and with it the keeping of the lock.
+fn is_anothers(stdin: &std::io::Stdin) -> bool {
+    tcgetpgrp(stdin).is_ok_and(|foreground| foreground != getpgrp())
+}

@@ -1,0 +1,92 @@
+//! Looking whether a store is fit to keep locks: for operators.
+
+use std::time::Instant;
+
+use leasehold_core::{Check, Error, ErrorKind, Fencing, Verdict};
+
+use crate::client::Client;
+use crate::lock::Attempt;
+use crate::random;
+use crate::registry::StoreUrl;
+
+/// Looks at a store: what its engine says of itself, whether it opens, and whether a lock can be taken and given back there.
+///
+/// # Errors
+///
+/// A wrong URL or option; a store that cannot be reached. What is wrong with one that is reached is a check that fails.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves nothing behind but the work in the background that gives the tried lock back.
+pub async fn examine(url: &str) -> Result<Vec<Check>, Error> {
+    let mut checks = StoreUrl::parse(url)?.examine()?;
+    let client = match Client::connect(url).await {
+        Err(error) if error.kind() == ErrorKind::Unfit => {
+            checks.push(failed("opening", &error));
+            return Ok(checks);
+        }
+        connected => connected?,
+    };
+    checks.push(Check::new("opening", Verdict::Ok, client.store_label()));
+    checks.push(try_out(&client).await?);
+    checks.push(fences(client.capability().fencing));
+    client.close().await?;
+    Ok(checks)
+}
+
+/// Takes a lock under a name that nobody else has, and gives it back.
+async fn try_out(client: &Client) -> Result<Check, Error> {
+    let name = format!("leasehold-doctor-{}", random::owner()?);
+    let began = Instant::now();
+    let tried = match client.lock(name).try_acquire().await {
+        Ok(Attempt::Granted(guard)) => guard.release().await,
+        Ok(Attempt::Busy(holder)) => {
+            Err(Error::new(ErrorKind::Unfit, "acquire", format!("a fresh name is busy: {holder}")))
+        }
+        Err(error) => Err(error),
+    };
+    match tried {
+        Ok(()) => Ok(Check::new("take and release", Verdict::Ok, format!("{:.1?}", began.elapsed()))),
+        Err(error) if error.is_retryable() => Err(error),
+        Err(error) => Ok(failed("take and release", &error)),
+    }
+}
+
+fn fences(fencing: Fencing) -> Check {
+    match fencing {
+        Fencing::Always => Check::new("fences", Verdict::Ok, "they always grow"),
+        Fencing::ByClock => Check::new(
+            "fences",
+            Verdict::Ok,
+            "they grow as long as the store's clock does not go back by more than an outage took",
+        ),
+        _ => Check::new("fences", Verdict::Warn, "there are none")
+            .with_advice("a holder that slept through its lease cannot be refused at the resource"),
+    }
+}
+
+fn failed(check: &'static str, error: &Error) -> Check {
+    let failed = Check::new(check, Verdict::Fail, error.message());
+    match error.hint() {
+        Some(hint) => failed.with_advice(hint),
+        None => failed,
+    }
+}
+
+#[cfg(all(test, not(shuttle), feature = "memory"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_of_one_process_warns_and_works() {
+        let checks = examine("memory:examined").await.unwrap();
+        let found: Vec<_> = checks.iter().map(|check| (check.check, check.verdict)).collect();
+        let ok = |check| (check, Verdict::Ok);
+        assert_eq!(found, [("sharing", Verdict::Warn), ok("opening"), ok("take and release"), ok("fences")]);
+    }
+
+    #[tokio::test]
+    async fn a_wrong_url_is_an_error() {
+        assert_eq!(examine("nowhere:").await.unwrap_err().kind(), ErrorKind::BadArgument);
+    }
+}

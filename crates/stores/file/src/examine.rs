@@ -1,0 +1,105 @@
+//! Looking whether the file is fit to keep locks. Nothing is made or changed.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use leasehold_core::{Check, Error, Verdict};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::config::Config;
+use crate::error::Fault;
+use crate::machine::{self, Machine};
+
+/// Looks at the machine, the place and the file.
+pub fn examine(config: &Config) -> Vec<Check> {
+    let path = config.resolved().path;
+    let mut checks = vec![clock(), file_system(&path), permissions(&path)];
+    if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+        checks.push(integrity(&path));
+    }
+    checks.push(Check::new("engine", Verdict::Ok, format!("SQLite {}, built in", rusqlite::version())));
+    checks
+}
+
+fn clock() -> Check {
+    match Machine::this() {
+        Ok(_) => {
+            Check::new("clock", Verdict::Ok, "leases are counted from the machine's boot, whatever the wall clock does")
+        }
+        Err(error) => failed("clock", &error),
+    }
+}
+
+fn file_system(path: &Path) -> Check {
+    let there = path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    match machine::check_file_system(there) {
+        Ok(()) => Check::new("file system", Verdict::Ok, format!("{} is this machine's own", there.display())),
+        Err(error) => failed("file system", &error),
+    }
+}
+
+/// Who may take locks here: whoever may write the file.
+fn permissions(path: &Path) -> Check {
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => {
+            return Check::new("permissions", Verdict::Ok, "there is no file yet; the first lock makes it");
+        }
+        Err(fault) => return Check::new("permissions", Verdict::Fail, format!("{}: {fault}", path.display())),
+    };
+    let mode = found.mode() & 0o777;
+    let who = match (mode & 0o020 != 0, mode & 0o002 != 0) {
+        (_, true) => "every user",
+        (true, false) => "its user and its group",
+        (false, false) => "its user alone",
+    };
+    Check::new("permissions", Verdict::Ok, format!("mode {mode:03o}, user {}: {who} can take locks", found.uid()))
+}
+
+fn integrity(path: &Path) -> Check {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let found = Connection::open_with_flags(path, flags)
+        .and_then(|connection| connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)));
+    match found {
+        Ok(found) if found == "ok" => Check::new("integrity", Verdict::Ok, "the file is whole"),
+        Ok(found) => Check::new("integrity", Verdict::Fail, format!("the file is damaged: {found}")),
+        Err(fault) => failed("integrity", &Fault::from(fault).into_error()),
+    }
+}
+
+fn failed(check: &'static str, error: &Error) -> Check {
+    let failed = Check::new(check, Verdict::Fail, error.message());
+    match error.hint() {
+        Some(hint) => failed.with_advice(hint),
+        None => failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdicts(path: &Path) -> Vec<(&'static str, Verdict)> {
+        let config = Config::new(path.to_str().unwrap(), &[]).unwrap();
+        examine(&config).into_iter().map(|check| (check.check, check.verdict)).collect()
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/locks.db");
+        assert!(verdicts(&path).iter().all(|(_, verdict)| *verdict == Verdict::Ok));
+        assert!(!path.parent().unwrap().exists());
+    }
+
+    #[test]
+    fn a_damaged_file_fails_and_stays_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let garbage = vec![0x5a; 8192];
+        fs::write(&path, &garbage).unwrap();
+        assert!(verdicts(&path).contains(&("integrity", Verdict::Fail)));
+        assert_eq!(fs::read(&path).unwrap(), garbage);
+    }
+}
