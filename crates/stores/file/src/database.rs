@@ -8,14 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::reference::{Hints, Reference};
+use leasehold_core::reference::{Hints, Record, Reference};
 use leasehold_core::{Error, Fence, Moment, Name, StoreTime};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use crate::error::{self, Fault};
 use crate::machine::Machine;
 use crate::opening;
-use crate::rows::{self, Loaded, signed, unsigned};
+use crate::rows::{self, Loaded, signed};
 use crate::sweeping::Sweeper;
 
 /// How many times a busy file is looked at again at once, before pauses.
@@ -24,7 +24,7 @@ const YIELDS: i32 = 50;
 const PAUSE: Duration = Duration::from_micros(50);
 /// How far the ceiling of fences is raised ahead of the clock: how often that costs a sync of the disk.
 pub(crate) const AHEAD: Duration = Duration::from_secs(10 * 60);
-const META: &str = "SELECT epoch, ceiling FROM meta";
+const META: &str = "SELECT epoch FROM meta";
 
 thread_local! {
     /// When this thread gives up on a busy file.
@@ -76,13 +76,13 @@ pub(crate) struct Database {
 
 /// A write under way: what it sees and what it leaves to be done after it.
 pub(crate) struct Session<'a> {
-    pub(crate) connection: &'a Connection,
+    connection: &'a Connection,
+    epoch: Epoch,
     pub(crate) now: StoreTime,
     /// The rules; empty between two writes.
     pub(crate) reference: &'a mut Reference,
     /// Who is to be told once it is written.
     pub(crate) hints: Hints,
-    ceiling: Fence,
 }
 
 /// What a write came to.
@@ -185,37 +185,55 @@ fn in_transaction<T>(
     reference: &mut Reference,
     work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>,
 ) -> Result<Done<T>, Fault> {
-    let meta = connection.prepare_cached(META)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let Some((number, ceiling)): Option<(i64, i64)> = meta else { return Err(error::not_ours().into()) };
-    if number != epoch.number {
-        return Err(error::taken_over().into());
-    }
     // The clock is read under the file's write lock: a step that waited for it must not act on an old time.
     let now = epoch.now();
-    let ceiling = Fence::new(unsigned(ceiling));
-    let mut session = Session { connection, now, reference, hints: Hints::new(), ceiling };
+    let mut session = Session { connection, epoch, now, reference, hints: Hints::new() };
     let result = work(&mut session)?;
     let hints = session.hints;
     connection.prepare_cached("COMMIT")?.execute([]).map_err(error::at_commit)?;
     Ok(Done { at: now, result, hints })
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    /// The file itself, once it is certain that it still goes by this boot's clock.
+    pub(crate) fn file(&self) -> Result<&'a Connection, Fault> {
+        let epoch: i64 = self.connection.prepare_cached(META)?.query_row([], |row| row.get(0))?;
+        self.check(epoch)?;
+        Ok(self.connection)
+    }
+
+    fn check(&self, epoch: i64) -> Result<(), Fault> {
+        if epoch == self.epoch.number { Ok(()) } else { Err(error::taken_over().into()) }
+    }
+
     /// Hands the record of a name to the rules.
-    pub(crate) fn load(&mut self, name: &Name) -> Result<Loaded, Fault> {
-        let loaded = rows::load(self.connection, name)?;
+    pub(crate) fn load(&mut self, name: &Name) -> Result<Before, Fault> {
+        let (meta, loaded) = rows::load(self.connection, name)?;
+        self.check(meta.epoch)?;
         self.reference.put(name.clone(), loaded.record.clone());
-        Ok(loaded)
+        Ok(Before { loaded, ceiling: meta.ceiling })
     }
 
     /// Takes the record of a name back from the rules, and writes what they changed.
-    pub(crate) fn save(&mut self, name: &Name, before: &Loaded) -> Result<(), Fault> {
+    pub(crate) fn save(&mut self, name: &Name, before: &Before) -> Result<(), Fault> {
         let after = self.reference.take(name).unwrap_or_default();
-        if after.last >= self.ceiling && after.last > before.record.last {
+        if after.last >= before.ceiling && after.last > before.record().last {
             return Err(Fault::Ceiling(after.last));
         }
-        rows::save(self.connection, self.now, name, before, &after)?;
+        rows::save(self.connection, self.now, name, &before.loaded, &after)?;
         Ok(())
+    }
+}
+
+/// A name as it was before the rules changed it.
+pub(crate) struct Before {
+    loaded: Loaded,
+    ceiling: Fence,
+}
+
+impl Before {
+    pub(crate) fn record(&self) -> &Record {
+        &self.loaded.record
     }
 }
 

@@ -125,6 +125,11 @@ pub(crate) fn no_file(path: &Path) -> Error {
     unfit(format!("{} is not a regular file", path.display())).with_hint("name a file of its own for the locks")
 }
 
+pub(crate) fn several_names(path: &Path) -> Error {
+    unfit(format!("{} has several names (hard links), and SQLite keeps a log for each", path.display()))
+        .with_hint("remove the other names, or use a symbolic link")
+}
+
 pub(crate) fn place(doing: &str, path: &Path, fault: io::Error) -> Error {
     let what = format!("{doing} {}: {fault}", path.display());
     unfit(what)

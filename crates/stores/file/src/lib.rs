@@ -29,6 +29,9 @@ mod store;
 mod sweeping;
 mod unforked;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Config, SCHEME};
 pub use examine::examine;
 pub use place::live_files;

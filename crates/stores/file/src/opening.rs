@@ -89,6 +89,7 @@ fn probe(path: &Path) -> Result<Found, Error> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(error::is_a_folder(path)),
         Ok(found) if !found.is_file() => return Err(error::no_file(path)),
+        Ok(found) if found.nlink() > 1 => return Err(error::several_names(path)),
         Ok(found) if found.len() == 0 => return Ok(Found::Nothing),
         Ok(_) => {}
         Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),

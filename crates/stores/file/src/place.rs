@@ -261,6 +261,12 @@ impl Place {
         self.sockets.unbind(client);
     }
 
+    /// As if the process of a client had died: its file stays, and nobody holds it.
+    #[cfg(test)]
+    pub(crate) fn forget(&self, client: ClientId) {
+        self.state().members.remove(&client);
+    }
+
     /// Ends a client of this process.
     pub(crate) fn leave(&self, client: ClientId) {
         let member = self.state().members.remove(&client);

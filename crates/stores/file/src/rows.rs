@@ -10,17 +10,20 @@ use leasehold_core::{Block, ClientId, Fence, Name, RequestId, StoreOwner, StoreT
 use rusqlite::{CachedStatement, Connection, Result, params};
 use smallvec::SmallVec;
 
-const HOLDS_OF: &str = "SELECT owner, client, number, given, expires, first, len, lease, since, broken, kept, host, pid, label \
-     FROM holds WHERE name = ?1 ORDER BY owner, given, turn";
+/// All that is known of a name and of the file, in one statement: the first column says of which table the row is.
+const ALL_OF: &str = "\
+    SELECT 0, epoch, ceiling, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM meta UNION ALL \
+    SELECT 1, last, lingers_until, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM names WHERE name = ?1 UNION ALL \
+    SELECT 2, client, number, turn, owner, given, expires, first, len, lease, since, broken, kept, host, pid, label \
+        FROM holds WHERE name = ?1 UNION ALL \
+    SELECT 3, client, until, turn, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM waiters WHERE name = ?1";
 const PUT_HOLD: &str = "INSERT OR REPLACE INTO holds \
      (name, owner, client, number, given, turn, expires, first, len, lease, since, broken, kept, host, pid, label) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 const DROP_HOLD: &str =
     "DELETE FROM holds WHERE name = ?1 AND owner = ?2 AND client = ?3 AND number = ?4 AND given = ?5";
-const NAME_OF: &str = "SELECT last, lingers_until FROM names WHERE name = ?1";
 const PUT_NAME: &str = "INSERT OR REPLACE INTO names (name, last, lingers_until) VALUES (?1, ?2, ?3)";
 const DROP_NAME: &str = "DELETE FROM names WHERE name = ?1";
-const WAITERS_OF: &str = "SELECT client, until FROM waiters WHERE name = ?1 ORDER BY turn";
 const PUT_WAITER: &str = "INSERT INTO waiters (name, turn, client, until) \
      VALUES (?1, (SELECT coalesce(max(turn), 0) + 1 FROM waiters WHERE name = ?1), ?2, ?3)";
 const KEEP_WAITER: &str = "UPDATE waiters SET until = ?3 WHERE name = ?1 AND client = ?2";
@@ -51,61 +54,100 @@ struct Flat<'a> {
     expires: StoreTime,
 }
 
-pub(crate) fn load(connection: &Connection, name: &Name) -> Result<Loaded> {
-    let mut record = Record::default();
-    load_holds(connection, name, &mut record)?;
-    let mut statement = connection.prepare_cached(NAME_OF)?;
+pub(crate) fn load(connection: &Connection, name: &Name) -> Result<(Meta, Loaded)> {
+    let mut statement = connection.prepare_cached(ALL_OF)?;
     let mut rows = statement.query([name.as_str()])?;
-    let mut named = false;
-    if let Some(row) = rows.next()? {
-        named = true;
-        record.last = record.last.max(Fence::new(unsigned(row.get(0)?)));
-        record.lingers_until = StoreTime::from_nanos(unsigned(row.get(1)?));
-    }
-    let mut statement = connection.prepare_cached(WAITERS_OF)?;
-    let mut rows = statement.query([name.as_str()])?;
+    let mut loading = Loading::default();
     while let Some(row) = rows.next()? {
-        let waiter = Waiter { client: client(row.get(0)?), until: StoreTime::from_nanos(unsigned(row.get(1)?)) };
-        record.waiters.push_back(waiter);
+        match row.get::<_, u8>(0)? {
+            0 => loading.meta = Meta { epoch: row.get(1)?, ceiling: Fence::new(unsigned(row.get(2)?)) },
+            1 => loading.name(row)?,
+            2 => loading.hold(row)?,
+            _ => loading.waiter(row)?,
+        }
     }
-    Ok(Loaded { record, named })
+    Ok(loading.done())
 }
 
-fn load_holds(connection: &Connection, name: &Name, record: &mut Record) -> Result<()> {
-    let mut statement = connection.prepare_cached(HOLDS_OF)?;
-    let mut rows = statement.query([name.as_str()])?;
-    while let Some(row) = rows.next()? {
-        let request = RequestId { client: client(row.get(1)?), number: unsigned(row.get(2)?) };
-        let owner = owner(row.get_ref(0)?.as_str()?, request);
-        if record.rows.last().is_none_or(|last: &Row| last.owner != owner) {
-            record.rows.push(holder(row, owner)?);
-        }
-        let Some(holder) = record.rows.last_mut() else { continue };
-        record.last = record.last.max(holder.block.last());
-        if row.get(3)? {
-            holder.given.push_back(request);
-            continue;
-        }
-        let expires = StoreTime::from_nanos(unsigned(row.get(4)?));
-        holder.holds.push(Hold { request, expires });
-        holder.expires = holder.expires.max(expires);
+/// What a write must know of the whole file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Meta {
+    pub(crate) epoch: i64,
+    pub(crate) ceiling: Fence,
+}
+
+/// A record on its way from the file, with the turn of each part where there are several.
+#[derive(Default)]
+struct Loading {
+    meta: Meta,
+    named: bool,
+    record: Record,
+    turns: SmallVec<[(u32, Waiter); 2]>,
+    held: SmallVec<[(u32, bool, RequestId, StoreTime); 2]>,
+}
+
+impl Loading {
+    fn name(&mut self, row: &rusqlite::Row<'_>) -> Result<()> {
+        self.named = true;
+        self.record.last = Fence::new(unsigned(row.get(1)?));
+        self.record.lingers_until = StoreTime::from_nanos(unsigned(row.get(2)?));
+        Ok(())
     }
-    Ok(())
+
+    /// Rows of one holder come one after the other: they are kept in the order of name and owner.
+    fn hold(&mut self, row: &rusqlite::Row<'_>) -> Result<()> {
+        let request = RequestId { client: client(row.get(1)?), number: unsigned(row.get(2)?) };
+        let owner = owner(row.get_ref(4)?.as_str()?, request);
+        if self.record.rows.last().is_none_or(|last| last.owner != owner) {
+            self.end_holder();
+            self.record.rows.push(holder(row, owner)?);
+        }
+        let expires = StoreTime::from_nanos(unsigned(row.get(6)?));
+        self.held.push((row.get(3)?, row.get(5)?, request, expires));
+        Ok(())
+    }
+
+    fn end_holder(&mut self) {
+        let Some(holder) = self.record.rows.last_mut() else { return };
+        self.record.last = self.record.last.max(holder.block.last());
+        self.held.sort_by_key(|(turn, ..)| *turn);
+        for (_, given, request, expires) in self.held.drain(..) {
+            if given {
+                holder.given.push_back(request);
+            } else {
+                holder.holds.push(Hold { request, expires });
+                holder.expires = holder.expires.max(expires);
+            }
+        }
+    }
+
+    fn waiter(&mut self, row: &rusqlite::Row<'_>) -> Result<()> {
+        let waiter = Waiter { client: client(row.get(1)?), until: StoreTime::from_nanos(unsigned(row.get(2)?)) };
+        self.turns.push((row.get(3)?, waiter));
+        Ok(())
+    }
+
+    fn done(mut self) -> (Meta, Loaded) {
+        self.end_holder();
+        self.turns.sort_by_key(|(turn, _)| *turn);
+        self.record.waiters.extend(self.turns.iter().map(|(_, waiter)| *waiter));
+        (self.meta, Loaded { record: self.record, named: self.named })
+    }
 }
 
 fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
     let text = |column| -> Result<Option<Arc<str>>> { Ok(row.get_ref(column)?.as_str_or_null()?.map(Arc::from)) };
-    let about = About { host: text(11)?, pid: row.get(12)?, label: text(13)? };
+    let about = About { host: text(13)?, pid: row.get(14)?, label: text(15)? };
     Ok(Row {
         owner,
-        block: Block { first: Fence::new(unsigned(row.get(5)?)), len: row.get(6)? },
+        block: Block { first: Fence::new(unsigned(row.get(7)?)), len: row.get(8)? },
         holds: SmallVec::new(),
         given: std::collections::VecDeque::new(),
         expires: StoreTime::default(),
-        lease: Duration::from_nanos(unsigned(row.get(7)?)),
-        since: StoreTime::from_nanos(unsigned(row.get(8)?)),
-        broken: row.get(9)?,
-        kept: row.get(10)?,
+        lease: Duration::from_nanos(unsigned(row.get(9)?)),
+        since: StoreTime::from_nanos(unsigned(row.get(10)?)),
+        broken: row.get(11)?,
+        kept: row.get(12)?,
         about: Arc::new(about),
     })
 }

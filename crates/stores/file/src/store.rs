@@ -84,10 +84,11 @@ impl File {
         }
         let bury = |session: &mut Session<'_>| {
             let fence = signed(leasehold_core::Fence::at(session.now).get());
+            let file = session.file()?;
             for client in &dead {
-                session.connection.prepare_cached(BURY)?.execute(params![client_bytes(*client), fence])?;
+                file.prepare_cached(BURY)?.execute(params![client_bytes(*client), fence])?;
                 let waiting = "DELETE FROM waiters WHERE client = ?1";
-                session.connection.prepare_cached(waiting)?.execute([client_bytes(*client)])?;
+                file.prepare_cached(waiting)?.execute([client_bytes(*client)])?;
             }
             Ok(())
         };
@@ -166,9 +167,9 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
     for name in names {
         let loaded = session.load(name)?;
         let foreign =
-            loaded.record.rows.iter().any(|row| row.kept && row.expires > session.now && row.owner != request.owner);
+            loaded.record().rows.iter().any(|row| row.kept && row.expires > session.now && row.owner != request.owner);
         if foreign {
-            let mut record = loaded.record.clone();
+            let mut record = loaded.record().clone();
             record.bury(|client| place.is_gone(client));
             session.reference.put(name.clone(), record);
         }
@@ -179,7 +180,7 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
     if let (Acquired::Busy(busy), true) = (&acquired, request.enlist)
         && let Some(at) = names.iter().position(|name| *name == busy.name)
     {
-        let kept = before[at].record.rows.iter().filter(|row| row.kept);
+        let kept = before[at].record().rows.iter().filter(|row| row.kept);
         holders.extend(kept.flat_map(|row| row.holds.iter().map(|hold| hold.request.client)));
     }
     for (name, before) in names.iter().zip(&before) {
@@ -188,7 +189,7 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
     Ok(Asked { acquired, holders })
 }
 
-fn renew(session: &mut Session<'_>, renew: &Renew) -> Result<Renewed, Fault> {
+fn renew(session: &mut Session<'_>, file: &rusqlite::Connection, renew: &Renew) -> Result<Renewed, Fault> {
     let lease = &renew.lease;
     let only_hold = match lease.owner {
         StoreOwner::Private(request) if renew.hold == Some(request) => Some(request),
@@ -201,7 +202,7 @@ fn renew(session: &mut Session<'_>, renew: &Renew) -> Result<Renewed, Fault> {
         return Ok(renewed);
     };
     let (now, term) = (session.now, u64::try_from(renew.term.as_nanos()).unwrap_or(u64::MAX));
-    let mut statement = session.connection.prepare_cached(RENEW)?;
+    let mut statement = file.prepare_cached(RENEW)?;
     let mut rows = statement.query(params![
         signed((now + renew.term).as_nanos()),
         signed(term),
@@ -252,9 +253,10 @@ impl Store for File {
         let mut order: Vec<usize> = (0..leases.len()).collect();
         order.sort_by(|a, b| leases[*a].lease.name.cmp(&leases[*b].lease.name));
         self.step("renew", move |session| {
+            let file = session.file()?;
             let mut results = vec![Renewed::Lost; leases.len()];
             for index in &order {
-                results[*index] = renew(session, &leases[*index])?;
+                results[*index] = renew(session, file, &leases[*index])?;
             }
             Ok(results)
         })
@@ -298,7 +300,7 @@ impl Store for File {
 
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
         Call::done(self.look("look-up", |connection, now| {
-            let record = rows::load(connection, &name)?.record;
+            let record = rows::load(connection, &name)?.1.record;
             Ok(record.inspect(now, &name))
         }))
     }
@@ -316,7 +318,7 @@ impl Store for File {
                 }
                 // What is in the file was checked before it was written.
                 let Ok(name) = Name::new(text) else { continue };
-                list.push(rows::load(connection, &name)?.record.inspect(now, &name));
+                list.push(rows::load(connection, &name)?.1.record.inspect(now, &name));
             }
             Ok(list)
         }))

@@ -1,0 +1,53 @@
+//! Another process in the middle of a write: calls do not hold up their thread, and end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use leasehold_core::{ErrorKind, Outcome};
+
+use super::*;
+
+fn wait<T: Unpin>(mut call: Call<T>) -> T {
+    loop {
+        match Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn a_long_write_of_another_holds_up_no_thread_and_the_call_ends() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let other = rusqlite::Connection::open(bench.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = leasehold_clock::now();
+    let (one, two) = (store.acquire(asking(1, 1, "a")), store.acquire(asking(1, 2, "b")));
+    assert!(leasehold_clock::now().since(began) < Duration::from_millis(500), "the caller's thread was held up");
+    let error = wait(one).unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unreachable, Outcome::NotApplied), "{error}");
+    assert!(error.is_retryable() && error.hint().is_some());
+    other.execute_batch("COMMIT").unwrap();
+    assert!(matches!(wait(two).unwrap().result, Acquired::Granted(_)), "it was done as soon as that was possible");
+    assert!(take(&store, &asking(1, 3, "a")).is_some(), "and the next one at once");
+}
+
+#[test]
+fn a_short_write_of_another_is_waited_for() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let path = bench.path();
+    let (begun, written) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let other = rusqlite::Connection::open(path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        begun.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        other.execute_batch("COMMIT").unwrap();
+    });
+    written.recv().unwrap();
+    assert!(matches!(wait(store.acquire(asking(1, 1, "a"))).unwrap().result, Acquired::Granted(_)));
+    other.join().unwrap();
+}

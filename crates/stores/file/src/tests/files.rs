@@ -1,0 +1,134 @@
+//! Files that are not fit: each has its own error, and is left as it was. Files that go away or are older.
+
+use std::fs;
+
+use leasehold_core::ErrorKind;
+
+use super::*;
+
+/// Opening fails with these words, and neither the file nor its folder has changed.
+fn is_refused(bench: &Bench, words: &str) {
+    let listing = || {
+        let mut all: Vec<_> =
+            fs::read_dir(bench.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        all.retain(|name| name != "locks.db.d");
+        all.sort();
+        all
+    };
+    let (bytes, names) = (fs::read(bench.path()).ok(), listing());
+    let error = bench.open().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
+    assert!(error.to_string().contains(words) && error.hint().is_some(), "{error}");
+    assert_eq!(fs::read(bench.path()).ok(), bytes, "the file was changed");
+    assert_eq!(listing(), names, "something was made beside the file");
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_left_as_it_is() {
+    let bench = Bench::new();
+    fs::write(bench.path(), "a letter to my landlord").unwrap();
+    is_refused(&bench, "not a leasehold store");
+    fs::remove_file(bench.path()).unwrap();
+    let other = rusqlite::Connection::open(bench.path()).unwrap();
+    other
+        .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE precious (x); INSERT INTO precious VALUES (1)")
+        .unwrap();
+    other.close().unwrap();
+    is_refused(&bench, "not a leasehold store");
+    fs::remove_file(bench.path()).unwrap();
+    fs::create_dir(bench.path()).unwrap();
+    is_refused(&bench, "is a folder");
+}
+
+#[test]
+fn a_newer_file_is_refused_and_left_as_it_is() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    let connection = rusqlite::Connection::open(bench.path()).unwrap();
+    connection.execute_batch("PRAGMA user_version = 99; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    connection.close().unwrap();
+    is_refused(&bench, "newer leasehold (format 99");
+}
+
+#[test]
+fn a_file_with_two_names_is_refused() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    fs::hard_link(bench.path(), bench.folder.path().join("twin.db")).unwrap();
+    is_refused(&bench, "several names");
+}
+
+#[test]
+fn damage_is_told_and_the_file_is_left_as_it_is() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    take(&store, &asking(1, 1, "a")).unwrap();
+    drop(store);
+    rusqlite::Connection::open(bench.path())
+        .unwrap()
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .unwrap();
+    let mut bytes = fs::read(bench.path()).unwrap();
+    // Behind the header of SQLite: the tables themselves.
+    bytes[200..].fill(0xa5);
+    fs::write(bench.path(), &bytes).unwrap();
+    let error = bench.open().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfit);
+    assert!(error.to_string().contains("damaged"), "{error}");
+    assert_eq!(fs::read(bench.path()).unwrap(), bytes);
+}
+
+#[test]
+fn an_empty_file_becomes_a_store_with_the_rights_it_had() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    fs::write(bench.path(), "").unwrap();
+    fs::set_permissions(bench.path(), fs::Permissions::from_mode(0o660)).unwrap();
+    take(&bench.open().unwrap(), &asking(1, 1, "a")).unwrap();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(bench.path()), 0o660);
+    assert_eq!(mode(bench.folder.path().join("locks.db.d")), 0o770);
+}
+
+/// Format 1 had no waiters yet. What is held in it stays held.
+#[test]
+fn an_older_file_is_migrated_with_all_that_is_in_it() {
+    let bench = Bench::new();
+    let one = asking(1, 1, "a");
+    let grant = take(&bench.open().unwrap(), &one).unwrap();
+    let connection = rusqlite::Connection::open(bench.path()).unwrap();
+    connection.execute_batch("DROP TABLE waiters; PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    connection.close().unwrap();
+    let store = bench.open().unwrap();
+    assert!(take(&store, &Acquire { enlist: true, ..asking(2, 1, "a") }).is_none());
+    assert!(matches!(renew(&store, &one, grant.block.first).unwrap(), Renewed::Kept { .. }));
+    assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 1);
+}
+
+/// A file that is taken away is a server that came back empty: what was held is lost, and said to be.
+#[test]
+fn a_file_that_is_removed_or_replaced_is_noticed() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let one = asking(1, 1, "a");
+    let grant = take(&store, &one).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        fs::remove_file(bench.folder.path().join(format!("locks.db{suffix}"))).unwrap();
+    }
+    assert_eq!(renew(&store, &one, grant.block.first).unwrap(), Renewed::Lost);
+    let next = take(&bench.open().unwrap(), &asking(2, 1, "a")).unwrap();
+    assert!(next.block.first > grant.block.first);
+    assert!(take(&store, &asking(3, 1, "a")).is_none(), "both are on the file that stands there now");
+}
+
+#[test]
+fn a_link_and_its_target_are_one_store() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    take(&store, &asking(1, 1, "a")).unwrap();
+    let link = bench.folder.path().join("link.db");
+    std::os::unix::fs::symlink(bench.path(), &link).unwrap();
+    let linked = File::connect(&Config { path: link, liveness: true }).unwrap();
+    assert!(take(&linked, &asking(2, 1, "a")).is_none());
+    assert_eq!(linked.label(), store.label());
+}

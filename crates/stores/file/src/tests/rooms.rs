@@ -1,0 +1,80 @@
+//! What is left in the file and beside it: nothing for ever.
+
+use super::*;
+use crate::place::Place;
+
+#[test]
+fn leases_that_ran_out_and_the_room_they_took_are_given_back() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    for number in 0..20_000 {
+        let once =
+            Acquire { lease: Duration::from_millis(1), ..asking(1, number, &format!("once-{number}-{:0200}", 0)) };
+        take(&store, &once).unwrap();
+    }
+    let one = asking(2, 0, "one");
+    for _ in 0..200 * 128 {
+        take(&store, &one).unwrap();
+        give(&store, &one).unwrap();
+        if bench.sql("SELECT count(*) FROM holds") == 0 && bench.sql("PRAGMA page_count") < 600 {
+            return;
+        }
+    }
+    panic!("{} rows, {} pages are left", bench.sql("SELECT count(*) FROM holds"), bench.sql("PRAGMA page_count"));
+}
+
+#[test]
+fn a_name_that_was_released_leaves_nothing() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    for number in 0..1_000 {
+        let once = asking(1, number, &format!("once-{number}"));
+        take(&store, &once).unwrap();
+        give(&store, &once).unwrap();
+    }
+    assert_eq!(bench.sql("SELECT (SELECT count(*) FROM holds) + (SELECT count(*) FROM names)"), 0);
+}
+
+/// What a client that is gone kept is ended, before its files are removed; one that lives is left alone.
+#[test]
+fn the_files_of_the_dead_are_removed_and_what_they_kept_is_ended() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let living = Acquire { kept: true, ..asking(1, 1, "living") };
+    take(&store, &living).unwrap();
+    let dead = Acquire { kept: true, ..asking(2, 1, "dead") };
+    let place = Place::at(&bench.path(), &bench.machine).unwrap();
+    take(&store, &dead).unwrap();
+    place.forget(dead.request.client);
+    take(&store, &Acquire { kept: false, ..asking(2, 2, "left behind on purpose") }).unwrap();
+    assert_eq!(place.dead(), [dead.request.client]);
+    let other = bench.open().unwrap();
+    assert!(place.dead().is_empty());
+    assert!(take(&other, &asking(3, 1, "dead")).is_some());
+    assert!(take(&other, &asking(3, 2, "living")).is_none());
+    assert!(take(&other, &asking(3, 3, "left behind on purpose")).is_none());
+}
+
+/// Somebody clears the folder: nothing is certain any more, and nobody is taken for dead.
+#[test]
+fn without_liveness_files_leases_count() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    take(&store, &Acquire { kept: true, ..asking(1, 1, "a") }).unwrap();
+    std::fs::remove_dir_all(bench.folder.path().join("locks.db.d")).unwrap();
+    assert!(take(&store, &asking(2, 1, "a")).is_none());
+    assert!(take(&bench.open().unwrap(), &asking(2, 2, "a")).is_none());
+}
+
+#[test]
+fn a_holder_that_died_is_passed_over_at_once_unless_liveness_is_off() {
+    for liveness in [true, false] {
+        let bench = Bench::new();
+        let config = Config { path: bench.path(), liveness };
+        let store = File::open(&config, &bench.machine, config.label().into()).unwrap();
+        let dead = Acquire { kept: true, ..asking(1, 1, "a") };
+        take(&store, &dead).unwrap();
+        Place::at(&bench.path(), &bench.machine).unwrap().forget(dead.request.client);
+        assert_eq!(take(&store, &asking(2, 1, "a")).is_some(), liveness);
+    }
+}
