@@ -1,11 +1,19 @@
 //! `scripts/bench [WHAT…]`: measures, prints figure and bound, and fails where a bound is missed.
 
+mod bare;
 mod contention;
+mod embedded;
 mod figure;
 mod load;
 mod memory;
+mod place;
+mod port;
+mod program;
 mod ratio;
+mod run;
+mod several;
 mod single;
+mod waiters;
 
 use figure::Figure;
 
@@ -20,12 +28,21 @@ const MEASUREMENTS: &[Measurement] = &[
     ("two-clients", contention::two_clients),
     ("names", memory::names_used_once),
     ("kept", memory::kept_locks),
+    ("file-solo", embedded::solo),
+    ("file-hot", embedded::hot),
+    ("file-crowd", several::crowd),
+    ("file-waiters", waiters::idle),
+    ("file-hold", several::hold),
+    ("file-names", embedded::names),
+    ("run", run::run),
 ];
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if wanted == [memory::KEPT_ONCE] {
-        return memory::kept_once();
+    match wanted.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [memory::KEPT_ONCE] => return memory::kept_once(),
+        [waiters::WAIT, url, tasks] => return waiters::wait(url, tasks),
+        _ => {}
     }
     let known: Vec<&str> = MEASUREMENTS.iter().map(|(name, _)| *name).collect();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(&name.as_str())) {

@@ -81,8 +81,17 @@ impl Rounds {
 
     /// How many times the value of `b` the value of `a` is, round by round.
     pub(crate) fn ratio(&self, a: &str, b: &str) -> Sample {
+        self.each(a, b, |a, b| a / b)
+    }
+
+    /// By how much the value of `a` is above that of `b`, round by round.
+    pub(crate) fn difference(&self, a: &str, b: &str) -> Sample {
+        self.each(a, b, |a, b| a - b)
+    }
+
+    fn each(&self, a: &str, b: &str, relate: impl Fn(f64, f64) -> f64) -> Sample {
         let pairs = self.values[self.index(a)].iter().zip(&self.values[self.index(b)]);
-        Sample::new(pairs.map(|(a, b)| a / b).collect())
+        Sample::new(pairs.map(|(a, b)| relate(*a, *b)).collect())
     }
 
     fn index(&self, name: &str) -> usize {
@@ -133,6 +142,7 @@ mod tests {
         assert_eq!(*order.borrow(), ["a", "b", "a", "b", "a", "b", "a", "b"]);
         let ratio = rounds.ratio("a", "b");
         assert_eq!((ratio.smallest(), ratio.median(), ratio.largest()), (1.0, 2.0, 4.0));
+        assert_eq!(rounds.difference("a", "b").largest(), 6.0);
         assert_eq!(rounds.of("a").median(), 3.0);
     }
 }
