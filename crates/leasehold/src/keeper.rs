@@ -100,6 +100,11 @@ impl Keeper {
                 let shell = runtime.block_on(async {
                     let shell = started.await.ok()?;
                     keep(&shell, &waker_there).await;
+                    // Nobody is left to close it.
+                    match caught(|| shell.store.close(shell.client)) {
+                        Ok(closing) => drop(tokio::time::timeout(LAST_ERRANDS, closing).await),
+                        Err(panic) => caught::log("closing", &panic),
+                    }
                     Some(shell)
                 });
                 waker_there.ended.store(true, Ordering::Release);

@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::reference::{Hints, Record, Reference};
@@ -63,6 +65,16 @@ impl Epoch {
     }
 }
 
+/// The file's clock, to be read without the file.
+#[derive(Debug, Default)]
+pub(crate) struct Clock(AtomicU64);
+
+impl Clock {
+    pub(crate) fn now(&self) -> StoreTime {
+        Epoch { number: 0, base: StoreTime::from_nanos(self.0.load(Ordering::Acquire)) }.now()
+    }
+}
+
 pub(crate) struct Database {
     connection: Connection,
     path: PathBuf,
@@ -70,6 +82,7 @@ pub(crate) struct Database {
     /// Device and number of the file that is open: another may come to stand at the path.
     identity: (u64, u64),
     epoch: Epoch,
+    clock: Arc<Clock>,
     reference: Reference,
     sweeper: Sweeper,
 }
@@ -99,11 +112,12 @@ impl Database {
         let epoch = opening::enter(&connection, &machine).map_err(Fault::into_error)?;
         let identity = identity(&path).ok_or_else(error::replaced)?;
         let reference = Reference::new(0, Duration::ZERO);
-        Ok(Self { connection, path, machine, identity, epoch, reference, sweeper: Sweeper::default() })
+        let clock = Arc::new(Clock(AtomicU64::new(epoch.base.as_nanos())));
+        Ok(Self { connection, path, machine, identity, epoch, clock, reference, sweeper: Sweeper::default() })
     }
 
-    pub(crate) fn now(&self) -> StoreTime {
-        self.epoch.now()
+    pub(crate) fn clock(&self) -> Arc<Clock> {
+        self.clock.clone()
     }
 
     /// One atomic step. `work` may be run more than once, each time on the file as it then is; only the last counts.
@@ -122,13 +136,17 @@ impl Database {
             other => other,
         };
         if done.is_ok() {
-            self.sweeper.step(&self.connection, self.epoch.now());
+            self.sweeper.step(&self.connection, self.epoch);
         }
         done
     }
 
     fn attempt<T>(&mut self, work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>) -> Result<Done<T>, Fault> {
         let Self { connection, epoch, reference, .. } = self;
+        if !connection.is_autocommit() {
+            // Something panicked in the middle of the last write.
+            connection.execute_batch("ROLLBACK")?;
+        }
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let done = in_transaction(connection, *epoch, reference, work);
         if done.is_err() {
@@ -145,7 +163,7 @@ impl Database {
     pub(crate) fn read<T>(
         &mut self,
         patience: Duration,
-        work: impl FnOnce(&Connection, StoreTime) -> rusqlite::Result<T>,
+        work: impl Fn(&Connection, StoreTime) -> rusqlite::Result<T>,
     ) -> Result<(StoreTime, T), Fault> {
         self.stand_on_the_file(patience)?;
         give(patience);
@@ -174,7 +192,9 @@ impl Database {
         if identity(&self.path) == Some(self.identity) {
             return Ok(());
         }
-        *self = Self::open(self.path.clone(), self.machine.clone(), patience)?;
+        let clock = self.clock.clone();
+        *self = Self { clock, ..Self::open(self.path.clone(), self.machine.clone(), patience)? };
+        self.clock.0.store(self.epoch.base.as_nanos(), Ordering::Release);
         Ok(())
     }
 }

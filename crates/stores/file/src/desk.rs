@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::port::Call;
-use leasehold_core::{Error, ErrorKind};
+use leasehold_core::{Error, ErrorKind, StoreTime};
 use tokio::sync::oneshot;
 
-use crate::database::{Database, Done, Session};
+use crate::database::{Clock, Database, Done, Session};
 use crate::error::Fault;
 use crate::unforked::Unforked;
 
@@ -22,6 +22,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Desk {
     database: Mutex<Unforked<Database>>,
+    clock: Arc<Clock>,
     /// Jobs that wait for a busy file, and the way to the thread that does them.
     waiting: AtomicUsize,
     clerk: Mutex<Option<mpsc::Sender<Job>>>,
@@ -29,8 +30,9 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new(database: Database) -> Self {
+        let clock = database.clock();
         let database = Mutex::new(Unforked::new(database));
-        Self { database, waiting: AtomicUsize::new(0), clerk: Mutex::default() }
+        Self { database, clock, waiting: AtomicUsize::new(0), clerk: Mutex::default() }
     }
 
     /// Between two writes the connection is whole, whatever panicked.
@@ -38,19 +40,30 @@ impl Desk {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The file's clock. It never waits.
+    pub(crate) fn now(&self) -> StoreTime {
+        self.clock.now()
+    }
+
     /// One atomic step: done when this returns, unless the file is busy for long. `then` makes the answer of it, after the write.
-    pub(crate) fn write<T, R>(
+    pub(crate) fn write<T: 'static, R: Send + 'static>(
         self: &Arc<Self>,
         work: impl Fn(&mut Session<'_>) -> Result<T, Fault> + Send + 'static,
         then: impl FnOnce(Result<Done<T>, Error>) -> R + Send + 'static,
         failed: impl FnOnce(Error) -> R + Send + 'static,
-    ) -> Call<R>
-    where
-        T: 'static,
-        R: Send + 'static,
-    {
+    ) -> Call<R> {
+        self.work(move |database, patience| database.write(patience, &work), then, failed)
+    }
+
+    /// Does the work at once, or has it done where the file is busy or others wait already.
+    pub(crate) fn work<T: 'static, R: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Fn(&mut Database, Duration) -> Result<T, Fault> + Send + 'static,
+        then: impl FnOnce(Result<T, Error>) -> R + Send + 'static,
+        failed: impl FnOnce(Error) -> R + Send + 'static,
+    ) -> Call<R> {
         if self.waiting.load(Ordering::Acquire) == 0 {
-            let done = self.database().write(AT_ONCE, &work);
+            let done = work(&mut self.database(), AT_ONCE);
             if !matches!(done, Err(Fault::Busy)) {
                 return Call::done(then(done.map_err(Fault::into_error)));
             }
@@ -59,7 +72,7 @@ impl Desk {
         let desk = self.clone();
         self.waiting.fetch_add(1, Ordering::AcqRel);
         self.hand_over(Box::new(move || {
-            let done = desk.database().write(PATIENCE, &work);
+            let done = work(&mut desk.database(), PATIENCE);
             desk.waiting.fetch_sub(1, Ordering::AcqRel);
             // Whoever asked may be gone.
             let _ = sender.send(then(done.map_err(Fault::into_error)));

@@ -130,6 +130,11 @@ pub(crate) fn several_names(path: &Path) -> Error {
         .with_hint("remove the other names, or use a symbolic link")
 }
 
+pub(crate) fn mounted_alone(path: &Path) -> Error {
+    unfit(format!("{} is mounted here without its folder, where its log is", path.display()))
+        .with_hint("mount the folder that the file is in")
+}
+
 pub(crate) fn place(doing: &str, path: &Path, fault: io::Error) -> Error {
     let what = format!("{doing} {}: {fault}", path.display());
     unfit(what)

@@ -92,6 +92,13 @@ pub(crate) fn check_file_system(folder: &Path) -> Result<(), Error> {
     }
 }
 
+/// Whether just this file is mounted, as into a container: then processes beside it would write to another log.
+pub(crate) fn is_mount_point(path: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let wanted = path.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011");
+    mounts.lines().any(|line| line.split(' ').nth(4) == Some(wanted.as_str()))
+}
+
 #[cfg(target_os = "linux")]
 fn file_system(folder: &Path) -> io::Result<u32> {
     // The kernel's numbers have 32 bits; the type of the field differs between architectures.

@@ -89,6 +89,7 @@ fn probe(path: &Path) -> Result<Found, Error> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(error::is_a_folder(path)),
         Ok(found) if !found.is_file() => return Err(error::no_file(path)),
+        Ok(_) if machine::is_mount_point(path) => return Err(error::mounted_alone(path)),
         Ok(found) if found.nlink() > 1 => return Err(error::several_names(path)),
         Ok(found) if found.len() == 0 => return Ok(Found::Nothing),
         Ok(_) => {}
@@ -178,7 +179,7 @@ fn take_rights(path: &Path, new: &Path) -> std::io::Result<()> {
 }
 
 /// Who may read and write the file may enter and change the folder.
-fn folder_mode(file: u32) -> u32 {
+pub(crate) fn folder_mode(file: u32) -> u32 {
     let rights = file & 0o666;
     rights | ((rights & 0o444) >> 2)
 }

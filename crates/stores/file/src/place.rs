@@ -18,11 +18,13 @@ use smallvec::SmallVec;
 use crate::database::Database;
 use crate::ear::Ear;
 use crate::machine::Machine;
-use crate::opening::folder_of;
+use crate::opening::{folder_mode, folder_of};
 use crate::socket::Sockets;
 use crate::unforked::Unforked;
 use crate::{error, live, rows};
 
+/// What is unfinished for this long was left behind.
+const LEFTOVER: Duration = Duration::from_secs(60 * 60);
 /// How long looking around may wait for a busy file.
 const LOOK_FOR: Duration = Duration::from_millis(100);
 
@@ -127,10 +129,24 @@ impl Place {
         match state.members.entry(client) {
             std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
             std::collections::hash_map::Entry::Vacant(new) => {
-                let live = live::hold(&self.folder, client, self.mode)?;
+                let live = self.in_the_folder(|| live::hold(&self.folder, client, self.mode))?;
                 Ok(new.insert(Member { live, socket: None, watched: HashMap::new() }))
             }
         }
+    }
+
+    /// Makes something in the folder. Where somebody cleared that away it is made anew; those who were in it are found by lease and
+    /// recheck alone from then on.
+    fn in_the_folder<T>(&self, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        make().or_else(|fault| {
+            if fault.kind() != io::ErrorKind::NotFound {
+                return Err(fault);
+            }
+            fs::create_dir_all(&self.folder)?;
+            open_up(&self.folder, folder_mode(self.mode))?;
+            self.sockets.enter(&self.folder)?;
+            make()
+        })
     }
 
     fn cannot(&self, fault: io::Error) -> Error {
@@ -142,7 +158,8 @@ impl Place {
         let mut state = self.state();
         let member = self.member(&mut state, client).map_err(|fault| self.cannot(fault))?;
         if member.socket.is_none() {
-            member.socket = Some(Arc::new(self.sockets.bind(client).map_err(|fault| self.cannot(fault))?));
+            let bound = self.in_the_folder(|| self.sockets.bind(client)).map_err(|fault| self.cannot(fault))?;
+            member.socket = Some(Arc::new(bound));
         }
         match member.watched.get_mut(&name) {
             Some(watched) => watched.sink = sink,
@@ -232,7 +249,7 @@ impl Place {
             *eyes = Database::open(self.path.clone(), self.machine.clone(), LOOK_FOR).ok().map(Unforked::new);
         }
         let Some(eyes) = eyes.as_mut() else { return };
-        let turns = eyes.read(LOOK_FOR, |connection, now| rows::turns(connection, now, waits));
+        let turns = eyes.read(LOOK_FOR, |connection, now| rows::turns(connection, now, &waits));
         for (client, name) in turns.map(|(_, turns)| turns).unwrap_or_default() {
             if let Some(sink) = self.sink(client, &name) {
                 sink(Hint::Name(name));
@@ -253,6 +270,19 @@ impl Place {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let clients = names.filter_map(|name| client_of(name.strip_suffix(".live")?));
         clients.filter(|client| self.is_gone(*client)).collect()
+    }
+
+    /// Removes what processes left that ended while they were making it.
+    pub(crate) fn clear_leftovers(&self) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let unfinished = name.to_string_lossy().ends_with(".new") || name.to_string_lossy().starts_with("new-");
+            let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|made| made.elapsed().ok());
+            if unfinished && age.is_some_and(|age| age > LEFTOVER) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Removes the files of a client. Only when nothing of it is left in the store, or it lives in this process.

@@ -156,14 +156,14 @@ fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
 pub(crate) fn turns(
     connection: &Connection,
     now: StoreTime,
-    waits: Vec<(ClientId, Name)>,
+    waits: &[(ClientId, Name)],
 ) -> Result<Vec<(ClientId, Name)>> {
     let mut statement = connection.prepare_cached(IS_TURN)?;
     let now = signed(now.as_nanos());
     let mut turns = Vec::new();
     for (client, name) in waits {
-        if statement.query_row(params![name.as_str(), client_bytes(client), now], |row| row.get(0))? {
-            turns.push((client, name));
+        if statement.query_row(params![name.as_str(), client_bytes(*client), now], |row| row.get(0))? {
+            turns.push((*client, name.clone()));
         }
     }
     Ok(turns)

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{ClientId, Name};
 
@@ -12,45 +14,63 @@ use crate::place::open_up;
 /// Makes sockets in the folder, and sends to those of others.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    folder: PathBuf,
-    /// A way to the folder that is short enough for a socket's address, which has room for some hundred bytes only.
-    short: PathBuf,
-    #[cfg(target_os = "linux")]
-    _open: fs::File,
+    way: Mutex<Way>,
     mode: u32,
     sender: UnixDatagram,
+}
+
+/// A way to the folder that is short enough for a socket's address, which has room for some hundred bytes only.
+#[derive(Debug)]
+struct Way {
+    short: PathBuf,
+    _open: fs::File,
+}
+
+impl Way {
+    fn to(folder: &Path) -> io::Result<Self> {
+        let open = fs::File::open(folder)?;
+        let short = if cfg!(target_os = "linux") {
+            format!("/proc/self/fd/{}", open.as_raw_fd()).into()
+        } else {
+            folder.to_owned()
+        };
+        Ok(Self { short, _open: open })
+    }
 }
 
 impl Sockets {
     pub(crate) fn new(folder: &Path, mode: u32) -> io::Result<Self> {
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
-        #[cfg(target_os = "linux")]
-        {
-            use std::os::fd::AsRawFd;
-            let open = fs::File::open(folder)?;
-            let short = format!("/proc/self/fd/{}", open.as_raw_fd()).into();
-            Ok(Self { folder: folder.to_owned(), short, _open: open, mode, sender })
-        }
-        #[cfg(not(target_os = "linux"))]
-        Ok(Self { folder: folder.to_owned(), short: folder.to_owned(), mode, sender })
+        Ok(Self { way: Mutex::new(Way::to(folder)?), mode, sender })
+    }
+
+    /// The folder was made anew.
+    pub(crate) fn enter(&self, folder: &Path) -> io::Result<()> {
+        *self.way() = Way::to(folder)?;
+        Ok(())
+    }
+
+    fn way(&self) -> MutexGuard<'_, Way> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn bind(&self, client: ClientId) -> io::Result<UnixDatagram> {
-        let socket = UnixDatagram::bind(self.short.join(name_of(client)))?;
+        let path = self.way().short.join(name_of(client));
+        let socket = UnixDatagram::bind(&path)?;
         socket.set_nonblocking(true)?;
-        open_up(&self.folder.join(name_of(client)), self.mode)?;
+        open_up(&path, self.mode)?;
         Ok(socket)
     }
 
     pub(crate) fn unbind(&self, client: ClientId) {
-        let _ = fs::remove_file(self.folder.join(name_of(client)));
+        let _ = fs::remove_file(self.way().short.join(name_of(client)));
     }
 
     /// Sends a hint; false where the process that heard it is gone. No socket: it does not listen yet, and asks again when it does. A socket that is full wakes its client all the same, and whoever
     /// wakes looks at all its names.
     pub(crate) fn send(&self, client: ClientId, name: &Name) -> bool {
-        match self.sender.send_to(name.as_str().as_bytes(), self.short.join(name_of(client))) {
+        match self.sender.send_to(name.as_str().as_bytes(), self.way().short.join(name_of(client))) {
             Ok(_) => true,
             Err(fault) => fault.kind() != io::ErrorKind::ConnectionRefused,
         }

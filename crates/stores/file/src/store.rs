@@ -9,13 +9,13 @@ use leasehold_core::port::{
     Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::reference::Hints;
-use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Name, Store, StoreOwner};
-use rusqlite::params;
+use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Name, Store, StoreOwner, StoreTime};
+use rusqlite::{Connection, params};
 use smallvec::SmallVec;
 
 use crate::config::Config;
 use crate::database::{Database, Done, Session};
-use crate::desk::{AT_ONCE, Desk, PATIENCE};
+use crate::desk::{Desk, PATIENCE};
 use crate::error::Fault;
 use crate::machine::Machine;
 use crate::place::Place;
@@ -35,8 +35,6 @@ const CAPABILITY: Capability = Capability {
     several_names: true,
     ..Capability::NOTHING
 };
-/// How many waiters that do not hear are passed over in a row; the rest find out by their recheck.
-const DEAF_MAX: usize = 64;
 
 const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2 \
      WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
@@ -78,6 +76,7 @@ impl File {
 
     /// Ends what dead processes kept, and removes their files after that: while a row is there, so is its file.
     fn clear_up(&self) -> Result<(), Error> {
+        self.place.clear_leftovers();
         let dead = self.place.dead();
         if dead.is_empty() {
             return Ok(());
@@ -123,28 +122,31 @@ impl File {
         self.desk.write(work, answer, move |error| Err(error.during(operation).on_store(&told)))
     }
 
-    fn look<T>(
+    fn look<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&rusqlite::Connection, leasehold_core::StoreTime) -> rusqlite::Result<T>,
-    ) -> Reply<T> {
-        let (at, result) = self
-            .desk
-            .database()
-            .read(PATIENCE, work)
-            .map_err(|fault| fault.into_error().during(operation).on_store(&self.label))?;
-        Ok(Answered { at, result })
+        work: impl Fn(&Connection, StoreTime) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Call<Reply<T>> {
+        let (label, told) = (self.label.clone(), self.label.clone());
+        self.desk.work(
+            move |database, patience| database.read(patience, &work),
+            move |read| match read {
+                Ok((at, result)) => Ok(Answered { at, result }),
+                Err(error) => Err(error.during(operation).on_store(&label)),
+            },
+            move |error| Err(error.during(operation).on_store(&told)),
+        )
     }
 }
 
 /// Tells waiters; those that are gone leave the list, and the next one is told.
-fn tell(place: &Place, desk: &Arc<Desk>, hints: Hints) {
-    let mut deaf = place.tell(hints);
-    for _ in 0..DEAF_MAX {
-        let Some((client, name)) = deaf.pop() else { return };
-        let left = desk.database().write(AT_ONCE, &|session| leave(session, client, &name));
-        let Ok(done) = left else { return };
-        deaf.extend(place.tell(done.hints));
+fn tell(place: &Arc<Place>, desk: &Arc<Desk>, hints: Hints) {
+    for (client, name) in place.tell(hints) {
+        let (next, again) = (place.clone(), desk.clone());
+        let told =
+            move |left: Result<Done<()>, Error>| tell(&next, &again, left.map(|done| done.hints).unwrap_or_default());
+        // Nobody waits for it. Were it not done, the waiters would find out by their recheck.
+        drop(desk.write(move |session| leave(session, client, &name), told, drop));
     }
 }
 
@@ -189,7 +191,7 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
     Ok(Asked { acquired, holders })
 }
 
-fn renew(session: &mut Session<'_>, file: &rusqlite::Connection, renew: &Renew) -> Result<Renewed, Fault> {
+fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<Renewed, Fault> {
     let lease = &renew.lease;
     let only_hold = match lease.owner {
         StoreOwner::Private(request) if renew.hold == Some(request) => Some(request),
@@ -228,8 +230,7 @@ impl Store for File {
     }
 
     fn clock(&self) -> Call<Reply<()>> {
-        let at = self.desk.database().now();
-        Call::done(Ok(Answered { at, result: () }))
+        Call::done(Ok(Answered { at: self.desk.now(), result: () }))
     }
 
     fn acquire(&self, mut request: Acquire) -> Call<Reply<Acquired>> {
@@ -281,32 +282,35 @@ impl Store for File {
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         self.place.unwatch(client, &name);
-        let waits = |connection: &rusqlite::Connection, _| {
-            let mut statement = connection.prepare_cached(IS_WAITING)?;
-            statement.query_row(params![name.as_str(), client_bytes(client)], |row| row.get(0))
-        };
-        if matches!(self.look("leave", waits), Ok(Answered { result: false, .. })) {
-            return Call::done(());
-        }
         let (place, desk) = (self.place.clone(), self.desk.clone());
-        // Nobody may be told before this has returned.
-        let left = self.desk.write(
-            move |session| leave(session, client, &name),
-            |done| done.map(|done| done.hints).unwrap_or_default(),
+        let left = self.desk.work(
+            move |database, patience| {
+                let waits = |connection: &Connection, _| {
+                    let mut statement = connection.prepare_cached(IS_WAITING)?;
+                    statement.query_row(params![name.as_str(), client_bytes(client)], |row| row.get(0))
+                };
+                // Most leave the list as they are granted the name: then there is nothing to write.
+                match database.read(patience, waits)? {
+                    (_, true) => Ok(database.write(patience, &|session| leave(session, client, &name))?.hints),
+                    (_, false) => Ok(Hints::new()),
+                }
+            },
+            Result::unwrap_or_default,
             |_| Hints::new(),
         );
-        Call::pending(async move { tell(&place, &desk, left.await) })
+        match left {
+            Call::Done(Some(hints)) if hints.is_empty() => Call::done(()),
+            // Nobody may be told before this has returned.
+            left => Call::pending(async move { tell(&place, &desk, left.await) }),
+        }
     }
 
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
-        Call::done(self.look("look-up", |connection, now| {
-            let record = rows::load(connection, &name)?.1.record;
-            Ok(record.inspect(now, &name))
-        }))
+        self.look("look-up", move |connection, now| Ok(rows::load(connection, &name)?.1.record.inspect(now, &name)))
     }
 
     fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
-        Call::done(self.look("list", |connection, now| {
+        self.look("list", move |connection, now| {
             let from = after.as_ref().map_or("", Name::as_str).max(before(&prefix));
             let mut statement = connection.prepare_cached(HELD_AFTER)?;
             let mut found = statement.query(params![from, signed(now.as_nanos())])?;
@@ -321,7 +325,7 @@ impl Store for File {
                 list.push(rows::load(connection, &name)?.1.record.inspect(now, &name));
             }
             Ok(list)
-        }))
+        })
     }
 
     fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {

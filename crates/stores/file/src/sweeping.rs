@@ -3,6 +3,7 @@
 use leasehold_core::{Fence, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
+use crate::database::Epoch;
 use crate::rows::signed;
 
 /// A step of sweeping is done every so many writes.
@@ -24,7 +25,7 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     /// Counts a write, and sweeps a little when it is time. What fails is left for the next time: nothing depends on it.
-    pub(crate) fn step(&mut self, connection: &Connection, now: StoreTime) {
+    pub(crate) fn step(&mut self, connection: &Connection, epoch: Epoch) {
         self.writes += 1;
         if self.writes < EVERY {
             return;
@@ -33,13 +34,19 @@ impl Sweeper {
         if connection.execute_batch("BEGIN IMMEDIATE").is_err() {
             return;
         }
-        let swept = self.sweep(connection, now).and_then(|()| connection.execute_batch("COMMIT"));
+        let swept = self.sweep(connection, epoch).and_then(|()| connection.execute_batch("COMMIT"));
         if swept.is_err() {
             let _ = connection.execute_batch("ROLLBACK");
         }
     }
 
-    fn sweep(&mut self, connection: &Connection, now: StoreTime) -> Result<()> {
+    fn sweep(&mut self, connection: &Connection, epoch: Epoch) -> Result<()> {
+        let number: i64 = connection.prepare_cached("SELECT epoch FROM meta")?.query_row([], |row| row.get(0))?;
+        if number != epoch.number {
+            // Another machine's clock counts now.
+            return Ok(());
+        }
+        let now = epoch.now();
         let reached: Option<String> = connection
             .prepare_cached("SELECT name FROM holds WHERE name > ?1 ORDER BY name LIMIT 1 OFFSET ?2")?
             .query_row(params![self.at, ROWS], |row| row.get(0))

@@ -67,6 +67,24 @@ fn without_liveness_files_leases_count() {
 }
 
 #[test]
+fn a_folder_that_was_cleared_away_is_made_anew() {
+    for emptied in [0, 1, 2] {
+        let bench = Bench::new();
+        let store = bench.open().unwrap();
+        let one = Acquire { kept: true, ..asking(1, 1, "a") };
+        let steps: [&dyn Fn(); 2] = [&|| assert!(take(&store, &one).is_some()), &|| {
+            now(store.watch(one.request.client, name("a"), Arc::new(|_| ()))).unwrap();
+        }];
+        for (number, step) in steps.iter().enumerate() {
+            if number == emptied {
+                std::fs::remove_dir_all(bench.folder.path().join("locks.db.d")).unwrap();
+            }
+            step();
+        }
+    }
+}
+
+#[test]
 fn a_holder_that_died_is_passed_over_at_once_unless_liveness_is_off() {
     for liveness in [true, false] {
         let bench = Bench::new();
