@@ -95,14 +95,14 @@ impl From<Error> for Failure {
         if let Some(hint) = error.hint() {
             message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
         }
-        let hint = error.hint().or_else(|| usual_hint(error.kind())).map(Into::into);
-        Self { exit: Exit::of(error.kind()), message, hint }
+        let hint = error.hint().unwrap_or_else(|| usual_hint(error.kind()));
+        Self { exit: Exit::of(error.kind()), message, hint: Some(hint.into()) }
     }
 }
 
 /// What to try where the error itself does not say.
-fn usual_hint(kind: ErrorKind) -> Option<&'static str> {
-    Some(match kind {
+fn usual_hint(kind: ErrorKind) -> &'static str {
+    match kind {
         ErrorKind::BadArgument => "'leasehold --help' says what can be given",
         ErrorKind::Unreachable | ErrorKind::NoQuorum => {
             "is the store up, and its URL right? 'leasehold doctor' looks closer"
@@ -111,8 +111,8 @@ fn usual_hint(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::NotHolder => "'leasehold show NAME' says who holds it",
         ErrorKind::Lost => "another may hold it by now; 'leasehold show NAME' says who",
         ErrorKind::AlreadyHeld => "release it first, or leave that name out",
-        _ => return None,
-    })
+        _ => "this is a bug of leasehold's; please report it",
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
         return written.map_or_else(|error| unwritten(&error).exit, |()| Exit::DONE);
     }
     let given = "'leasehold --help' and 'leasehold COMMAND --help' say what can be given";
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
         failure(&Failure::usage("no command was given").with_hint(given));
         return Exit::USAGE;
     }

@@ -31,6 +31,9 @@ pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) ->
     loop {
         match try_connect(settings).await {
             Err(error) if error.is_retryable() && last_try.is_none_or(|last| Instant::now() + PAUSE < last) => {
+                if settings.verbose > 0 {
+                    output::note(&format!("trying again: {error}"));
+                }
                 tokio::time::sleep(PAUSE).await;
             }
             done => return done.map_err(Into::into),

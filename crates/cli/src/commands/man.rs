@@ -41,7 +41,11 @@ pub(crate) fn run(args: &ManArgs) -> Result<Exit, Failure> {
         }),
         Some(name) => match command.find_subcommand(name).filter(|found| !found.is_hide_set()) {
             Some(found) => page_of(found.clone()),
-            None => return Err(Failure::usage(format!("there is no command {name:?}"))),
+            None => {
+                return Err(
+                    Failure::usage(format!("there is no command {name:?}")).with_hint("'leasehold --help' lists them")
+                );
+            }
         },
     };
     output::raw(&page.map_err(|error| Failure::new(Exit::BUG, error.to_string()))?)?;

@@ -4,7 +4,10 @@ use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
 
 pub(crate) fn run(settings: &Settings) -> Result<Exit, Failure> {
-    let scheme = settings.store.url.as_str().split(':').next().unwrap_or_default();
-    let what = format!("the store {scheme}: needs no tables of yours: there is nothing to set up");
+    // Only the scheme: the rest may hold a password.
+    let what = match settings.store.url.as_str().split_once(':') {
+        Some((scheme, _)) => format!("the store {scheme}: needs no tables of yours: there is nothing to set up"),
+        None => return Err(Failure::usage("the store has no scheme").with_hint("write it like file:/path/to/locks.db")),
+    };
     Err(Failure::new(Exit::UNFIT, what).with_hint("'schema' is for SQL stores, and none is built in yet"))
 }

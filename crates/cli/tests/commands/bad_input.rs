@@ -1,0 +1,124 @@
+//! Wrong input: each has its own clear message and exit code, and nothing is lost.
+
+use crate::harness::{Place, Running};
+
+#[test]
+fn wrong_usage_ends_with_64() {
+    let place = Place::new();
+    let long = "x".repeat(513);
+    let long_owner = "x".repeat(257);
+    for (args, words) in [
+        (&["show", "a", "--store", "nowhere://x"][..], "known are"),
+        (&["show", "a", "--store", "nothing"], "scheme"),
+        (&["show", "a", "--store", "file:"], "path"),
+        (&["show", "a", "--store", "memory:?keep=soon"], "250ms"),
+        (&["show", "a", "--store", "memory:?nonsense=1"], "nonsense"),
+        (&["acquire", ""], "empty"),
+        (&["acquire", "a,,b"], "empty"),
+        (&["show", ""], "empty"),
+        (&["renew", "", "--owner", "me"], "empty"),
+        (&["release", "", "--owner", "me"], "empty"),
+        (&["break", "", "--yes"], "empty"),
+        (&["hold", &long], "513 bytes"),
+        (&["acquire", &long], "513 bytes"),
+        (&["acquire", "a\u{1b}b"], "U+001B"),
+        (&["list", "a\nb"], "U+000A"),
+        (&["acquire", "a", "--lease", "1ms"], "200ms to 24h"),
+        (&["acquire", "a", "--lease", "2days"], "200ms to 24h"),
+        (&["hold", "a", "--keep", "1ms"], "200ms to 24h"),
+        (&["hold", "a", "--keep", "2days"], "200ms to 24h"),
+        (&["renew", "a", "--owner", "me", "--lease", "1ms"], "200ms to 24h"),
+        (&["acquire", "a", "--lease", "soon"], "250ms"),
+        (&["acquire", "a", "--lease", "10"], "250ms"),
+        (&["acquire", "a", "--wait", "3years"], "year"),
+        (&["acquire", "a", "--wait", "1s", "--no-wait"], "--no-wait"),
+        (&["hold", "a", "--wait", "1s", "--no-wait"], "--no-wait"),
+        (&["acquire", "a", "--owner", ""], "owner"),
+        (&["acquire", "a", "--owner", "a\tb"], "owner"),
+        (&["acquire", "a", "--owner", &long_owner], "256"),
+        (&["acquire", "a", "--label", "a\tb"], "label"),
+        (&["hold", "a", "--label", &long_owner], "label"),
+        (&["release", "a"], "--owner"),
+        (&["renew", "a"], "--owner"),
+        (&["renew", "a", "--owner", "me", "--fence", "many"], "many"),
+        (&["acquire"], "NAME"),
+        (&["acquire", "a", "--nonsense"], "--nonsense"),
+        (&["nonsense"], "nonsense"),
+        (&["completions", "nonsense"], "nonsense"),
+        (&["man", "nonsense"], "nonsense"),
+        (&["break", "a"], "--yes"),
+        (&[], "no command"),
+    ] {
+        let ran = place.run(args);
+        ran.fails(64, words);
+        assert_eq!(ran.out, "", "{args:?}");
+    }
+    assert_eq!(place.run(&["list", "--json"]).is(0).out, "", "something was taken");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    let name = std::ffi::OsStr::from_bytes(b"a\xff");
+    Running::start(place.command(&["acquire"]).arg(name)).ended().fails(64, "UTF-8");
+}
+
+#[test]
+fn without_a_home_there_is_no_default_store() {
+    let place = Place::new();
+    for variable in ["HOME", "XDG_STATE_HOME"] {
+        let mut command = place.bare(&["list"]);
+        Running::start(command.env_remove("HOME").env(variable, "")).ended().fails(64, "HOME");
+    }
+    let mut given = place.command(&["list"]);
+    Running::start(given.env_remove("HOME")).ended().is(0);
+    let mut needless = place.bare(&["completions", "bash"]);
+    Running::start(needless.env_remove("HOME")).ended().is(0).says("leasehold");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_state_folder_may_be_elsewhere() {
+    let place = Place::new();
+    let mut command = place.bare(&["acquire", "a"]);
+    Running::start(command.env("XDG_STATE_HOME", place.path("elsewhere"))).ended().is(0);
+    assert!(place.path("elsewhere/leasehold/locks.db").is_file());
+}
+
+#[test]
+fn the_flag_goes_before_the_variable() {
+    let place = Place::new();
+    let other = format!("file:{}", place.path("other.db").display());
+    place.run(&["acquire", "a", "-s", &other]).is(0);
+    assert!(!place.is_held("a"));
+    assert_eq!(place.run(&["list", "--json", "--store", &other]).json_lines()[0]["store"], other);
+}
+
+#[test]
+fn an_unfit_file_is_left_as_it_was() {
+    let place = Place::new();
+    let folder = format!("file:{}", place.path("").display());
+    place.run(&["show", "a", "--store", &folder]).fails(78, "folder");
+    place.run(&["acquire", "a", "--store", "file:/dev/null"]).fails(78, "/dev/null");
+    let garbage = b"this is no file of locks".repeat(300);
+    std::fs::write(place.file(), &garbage).unwrap();
+    for args in
+        [&["acquire", "a"][..], &["list"], &["hold", "a"], &["release", "a", "--owner", "me"], &["break", "a", "--yes"]]
+    {
+        place.run(args).fails(78, &place.store());
+    }
+    assert_eq!(std::fs::read(place.file()).unwrap(), garbage);
+}
+
+#[test]
+fn passwords_are_not_shown() {
+    let place = Place::new();
+    for url in ["redis://user:secret@host", "secret@host", "postgres://user:secret@host/db?x=1"] {
+        for args in [&["list"][..], &["-vv", "doctor"], &["schema"], &["--help"], &["acquire", "a", "--nonsense"]] {
+            let mut command = place.command(args);
+            let ran = Running::start(command.env("LEASEHOLD_STORE", url).env("LEASEHOLD_PASSWORD", "secret")).ended();
+            assert!(!ran.out.contains("secret") && !ran.err.contains("secret"), "{ran:?}");
+        }
+    }
+}

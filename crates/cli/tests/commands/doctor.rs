@@ -1,0 +1,60 @@
+//! `doctor`: is this store fit?
+
+use serde_json::Value;
+
+use crate::harness::{Place, Running, fields};
+
+fn status<'a>(lines: &'a [Value], check: &str) -> Option<&'a str> {
+    lines.iter().find(|line| line["check"] == check).and_then(|line| line["status"].as_str())
+}
+
+#[test]
+fn a_good_file_passes_every_check() {
+    let place = Place::new();
+    place.acquire("a", "me");
+    let lines = place.run(&["doctor", "--json"]).is(0).json_lines();
+    for check in ["clock", "file system", "permissions", "integrity", "engine", "opening", "take and release", "fences"]
+    {
+        assert_eq!(status(&lines, check), Some("ok"), "{check}");
+    }
+    assert!(lines.iter().all(|line| fields(line) == ["advice", "check", "found", "status"]));
+    assert_eq!(status(&lines, "sharing"), None, "a store that was given is not called the default");
+    assert_eq!(place.run(&["list", "--json"]).json_lines().len(), 1, "it left something behind");
+    place.run(&["doctor"]).is(0).says("ok    integrity: ");
+}
+
+#[test]
+fn the_default_store_is_said_to_be_the_users_own() {
+    let place = Place::new();
+    let ran = Running::start(&mut place.bare(&["doctor", "--json"])).ended();
+    let lines = ran.is(0).json_lines();
+    let sharing = lines.iter().find(|line| line["check"] == "sharing").unwrap();
+    assert!(sharing["advice"].as_str().unwrap().contains("--store"), "{sharing}");
+    let noted = Running::start(&mut place.bare(&["-v", "list"])).ended();
+    assert!(noted.is(0).err.contains("yours alone"), "{noted:?}");
+    let state = if cfg!(target_os = "macos") { "Library/Application Support" } else { ".local/state" };
+    assert!(place.path(state).join("leasehold/locks.db").is_file());
+}
+
+#[test]
+fn what_is_wrong_fails_with_advice_and_stays_as_it_was() {
+    let place = Place::new();
+    let garbage = vec![b'x'; 5_000];
+    std::fs::write(place.file(), &garbage).unwrap();
+    let ran = place.run(&["doctor", "--json"]);
+    let lines = ran.is(78).json_lines();
+    assert_eq!(status(&lines, "opening"), Some("fail"));
+    assert!(lines.iter().all(|line| line["status"] != "fail" || line["advice"].is_string()), "{ran:?}");
+    assert_eq!(std::fs::read(place.file()).unwrap(), garbage);
+    place.run(&["doctor"]).is(78).says("fail");
+    let folder = format!("file:{}", place.path("").display());
+    place.run(&["doctor", "--store", &folder]).is(78).says("fail").says("folder");
+}
+
+#[test]
+fn a_store_of_one_process_warns() {
+    let place = Place::new();
+    let lines = place.run(&["doctor", "--store", "memory:", "--json"]).is(0).json_lines();
+    assert_eq!(status(&lines, "sharing"), Some("warn"));
+    place.run(&["doctor", "--store", "nowhere:"]).fails(64, "nowhere");
+}

@@ -1,0 +1,213 @@
+//! A store of its own for every test, and the command run on it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Nothing takes this long unless it hangs.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Every JSON field of a lock, in order.
+pub(crate) const FIELDS: [&str; 14] = [
+    "name", "granted", "held", "owner", "label", "fence", "holds", "lease_ms", "left_ms", "host", "pid", "since",
+    "waiters", "store",
+];
+
+/// A folder with a store, and a home: nothing outside of it is touched.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.path("locks.db")
+    }
+
+    pub(crate) fn store(&self) -> String {
+        format!("file:{}", self.file().display())
+    }
+
+    /// The command, not yet started, without a store: the default one is in the folder.
+    pub(crate) fn bare(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        for name in ["XDG_STATE_HOME", "LEASEHOLD_STORE", "LEASEHOLD_PASSWORD", "LEASEHOLD_NAME", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command.env("HOME", self.0.path()).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// The command on this store, not yet started.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.bare(args);
+        command.env("LEASEHOLD_STORE", self.store());
+        command
+    }
+
+    /// The command on this store, run to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Running::start(&mut self.command(args)).ended()
+    }
+
+    /// The one lock, as `show --json` has it.
+    pub(crate) fn shown(&self, name: &str) -> Value {
+        self.run(&["show", name, "--json"]).is(0).json()
+    }
+
+    pub(crate) fn is_held(&self, name: &str) -> bool {
+        self.shown(name)["held"] == true
+    }
+
+    /// Nothing is held, and nobody is on a list of waiters.
+    pub(crate) fn nothing_is_left(&self, name: &str) {
+        assert_eq!(self.run(&["list", "--json"]).is(0).out, "");
+        assert_eq!(self.shown(name)["waiters"], 0);
+    }
+
+    /// Takes a lock for a minute; answers its fence.
+    pub(crate) fn acquire(&self, name: &str, owner: &str) -> u64 {
+        let taken = self.run(&["acquire", name, "--owner", owner, "--lease", "1m", "--no-wait", "--json"]);
+        taken.is(0).json()["fence"].as_u64().unwrap()
+    }
+}
+
+/// A command that runs. Killed when it is dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) stdin: Option<ChildStdin>,
+    out: Receiver<String>,
+    err: Receiver<String>,
+    seen_out: String,
+    seen_err: String,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let (out, err) = (lines(child.stdout.take()), lines(child.stderr.take()));
+        Self { child, stdin, out, err, seen_out: String::new(), seen_err: String::new() }
+    }
+
+    /// The next line of data.
+    pub(crate) fn line(&mut self) -> String {
+        let line = self.out.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("no line: {error}; {}", self.rest_err()));
+        self.seen_out += &line;
+        line.trim_end().to_owned()
+    }
+
+    /// Waits until standard error has said this.
+    pub(crate) fn until_it_says(&mut self, text: &str) {
+        while !self.seen_err.contains(text) {
+            let line = self.err.recv_timeout(LIMIT);
+            self.seen_err +=
+                &line.unwrap_or_else(|error| panic!("it never said {text:?} ({error}): {}", self.seen_err));
+        }
+    }
+
+    fn rest_err(&mut self) -> String {
+        self.seen_err.extend(self.err.try_iter());
+        self.seen_err.clone()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> Ran {
+        let status = self.wait();
+        self.seen_out.extend(self.out.iter());
+        self.seen_err.extend(self.err.iter());
+        Ran { code: status.code(), out: std::mem::take(&mut self.seen_out), err: std::mem::take(&mut self.seen_err) }
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => return status,
+                None if began.elapsed() > LIMIT => panic!("it hangs: {}", self.rest_err()),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines as they come. Bytes that are no text are shown as such.
+fn lines(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (send, receive) = channel();
+    if let Some(from) = from {
+        std::thread::spawn(move || {
+            let mut from = BufReader::new(from);
+            let mut line = Vec::new();
+            while from.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                let _ = send.send(String::from_utf8_lossy(&line).into_owned());
+                line.clear();
+            }
+        });
+    }
+    receive
+}
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    pub(crate) fn is(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// It failed with words for people: what failed, and what to try.
+    pub(crate) fn fails(&self, code: i32, words: &str) -> &Self {
+        self.is(code);
+        assert!(self.err.starts_with("leasehold: "), "{self:?}");
+        assert!(self.err.contains("\nhint: "), "{self:?}");
+        assert!(self.err.contains(words), "{words:?} is missing in {self:?}");
+        self
+    }
+
+    pub(crate) fn says(&self, words: &str) -> &Self {
+        assert!(self.out.contains(words), "{words:?} is missing in {self:?}");
+        self
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn json_lines(&self) -> Vec<Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// The fields of an object, in order.
+pub(crate) fn fields(object: &Value) -> Vec<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}

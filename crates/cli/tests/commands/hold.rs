@@ -1,0 +1,99 @@
+//! `hold`: a kept lock for any language.
+
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{FIELDS, Place, Running, fields};
+
+/// Holds `a` until told otherwise.
+fn hold(place: &Place, args: &[&str]) -> Running {
+    Running::start(place.command(&[&["hold", "a"], args].concat()).stdin(Stdio::piped()))
+}
+
+#[test]
+fn until_standard_input_closes() {
+    let place = Place::new();
+    let mut holding = hold(&place, &[]);
+    let line = holding.line();
+    let shown = place.shown("a");
+    assert_eq!(line, format!("holding a, fence {}", shown["fence"]));
+    assert_eq!((&shown["held"], &shown["lease_ms"]), (&Value::from(true), &Value::from(30_000)));
+    drop(holding.stdin.take());
+    holding.ended().is(0);
+    place.nothing_is_left("a");
+}
+
+#[test]
+fn until_a_signal_comes() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let place = Place::new();
+        let mut holding = hold(&place, &[]);
+        holding.line();
+        holding.signal(signal);
+        holding.ended().is(0);
+        place.nothing_is_left("a");
+    }
+}
+
+#[test]
+fn json_has_every_field() {
+    let place = Place::new();
+    let mut holding = hold(&place, &["--json", "--keep", "5s", "--owner", "me", "--label", "nightly"]);
+    let row: Value = serde_json::from_str(&holding.line()).unwrap();
+    let mut expected = FIELDS;
+    expected.sort_unstable();
+    assert_eq!(fields(&row), expected);
+    assert_eq!((&row["granted"], &row["lease_ms"]), (&Value::from(true), &Value::from(5_000)));
+    assert_eq!((&row["owner"], &row["label"]), (&Value::from("me"), &Value::from("nightly")));
+    assert_eq!(row["pid"], holding.child.id());
+}
+
+/// It is renewed for longer than its lease.
+#[test]
+fn it_keeps_the_lock() {
+    let place = Place::new();
+    let mut holding = hold(&place, &["--keep", "300ms", "-vv"]);
+    holding.line();
+    for _ in 0..5 {
+        holding.until_it_says("Renewed");
+    }
+    assert!(place.is_held("a"));
+    place.run(&["acquire", "a", "--wait", "600ms"]).is(75);
+    drop(holding.stdin.take());
+    holding.ended().is(0);
+}
+
+#[test]
+fn a_lost_lock_ends_it() {
+    let place = Place::new();
+    let mut holding = hold(&place, &["--keep", "300ms"]);
+    holding.line();
+    place.run(&["break", "a", "--yes", "--now"]).is(0);
+    holding.ended().fails(76, "lost");
+}
+
+#[test]
+fn busy_and_several() {
+    let place = Place::new();
+    place.acquire("a", "first");
+    hold(&place, &["--no-wait"]).ended().fails(75, "first");
+    assert_eq!(hold(&place, &["--no-wait", "--json"]).ended().is(75).json()["owner"], "first");
+    hold(&place, &["--wait", "200ms"]).ended().fails(75, "200ms");
+    let mut both = Running::start(place.command(&["hold", "c,b", "--json"]).stdin(Stdio::piped()));
+    let rows: Value = serde_json::from_str(&both.line()).unwrap();
+    assert_eq!((&rows["locks"][0]["name"], &rows["locks"][1]["name"]), (&Value::from("b"), &Value::from("c")));
+    drop(both.stdin.take());
+    both.ended().is(0);
+    assert!(!place.is_held("b") && !place.is_held("c"));
+}
+
+#[test]
+fn a_killed_holder_frees_the_lock() {
+    let place = Place::new();
+    let mut holding = hold(&place, &[]);
+    holding.line();
+    holding.signal(Signal::KILL);
+    place.run(&["acquire", "a", "--wait", "20s"]).is(0);
+}

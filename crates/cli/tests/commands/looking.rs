@@ -1,0 +1,96 @@
+//! `list` and `show`: who holds what.
+
+use serde_json::Value;
+
+use crate::harness::{FIELDS, Place, Running, fields};
+
+#[test]
+fn a_free_name_is_said_to_be_free() {
+    let place = Place::new();
+    let row = place.shown("a");
+    let mut expected = FIELDS;
+    expected.sort_unstable();
+    assert_eq!(fields(&row), expected);
+    assert_eq!((&row["held"], &row["granted"]), (&Value::from(false), &Value::from(false)));
+    for unknown in ["owner", "label", "fence", "holds", "lease_ms", "left_ms", "host", "pid", "since"] {
+        assert_eq!(row[unknown], Value::Null, "{unknown}");
+    }
+    assert_eq!(place.run(&["show", "a"]).is(0).out, "a is free\n");
+}
+
+#[test]
+fn show_says_all_that_is_known() {
+    let place = Place::new();
+    place.run(&["acquire", "a", "--owner", "me", "--label", "nightly", "--lease", "1m"]).is(0);
+    let text = place.run(&["show", "a"]);
+    for words in
+        ["a is held", "me", "nightly", "process:", "fence:", "holds:", "since:", "lease:   1m", "left:", "waiters:"]
+    {
+        text.is(0).says(words);
+    }
+    let both = place.run(&["show", "a,b", "--json"]).is(0).json();
+    assert_eq!((&both["locks"][0]["held"], &both["locks"][1]["held"]), (&Value::from(true), &Value::from(false)));
+}
+
+#[test]
+fn waiters_are_counted() {
+    let place = Place::new();
+    place.acquire("a", "me");
+    let mut waiting = Running::start(&mut place.command(&["acquire", "a", "-vv"]));
+    waiting.until_it_says("Waits");
+    assert_eq!(place.shown("a")["waiters"], 1);
+}
+
+#[test]
+fn list_has_a_row_for_every_lock_under_the_prefix() {
+    let place = Place::new();
+    place.run(&["list"]).is(0);
+    for name in ["jobs/b", "jobs/a", "other"] {
+        place.acquire(name, "me");
+    }
+    let names = |ran: &[&str]| -> Vec<String> {
+        let rows = place.run(ran).is(0).json_lines();
+        let mut expected = FIELDS;
+        expected.sort_unstable();
+        assert!(rows.iter().all(|row| fields(row) == expected && row["held"] == true));
+        rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&["list", "--json"]), ["jobs/a", "jobs/b", "other"]);
+    assert_eq!(names(&["list", "jobs/", "--json"]), ["jobs/a", "jobs/b"]);
+    assert!(names(&["list", "none", "--json"]).is_empty());
+    let table = place.run(&["list", "jobs/"]);
+    table.is(0).says("NAME").says("WAITERS").says("jobs/a").says("me");
+    assert_eq!(table.out.lines().count(), 3, "{table:?}");
+    assert!(!table.out.contains("other"));
+}
+
+#[test]
+fn an_empty_list_says_so_beside_the_data() {
+    let place = Place::new();
+    let ran = place.run(&["list"]);
+    assert_eq!(ran.is(0).out, "");
+    assert!(ran.err.contains("no lock is held"), "{ran:?}");
+}
+
+/// Anybody may have written there.
+#[test]
+fn a_terminal_is_not_given_orders() {
+    let place = Place::new();
+    place.acquire("a", "me");
+    let file = rusqlite::Connection::open(place.file()).unwrap();
+    let tables = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'";
+    let found: Vec<(String, String)> = {
+        let mut query = file.prepare(tables).unwrap();
+        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.map(Result::unwrap).filter(|(_, column): &(String, String)| column == "label").collect()
+    };
+    for (table, column) in &found {
+        file.execute(&format!("UPDATE {table} SET {column} = char(27) || '[2Jx'"), []).unwrap();
+    }
+    assert!(!found.is_empty(), "the file has no column for labels");
+    for command in [&["show", "a"][..], &["list"]] {
+        let ran = place.run(command);
+        ran.is(0).says("[2Jx");
+        assert!(!ran.out.contains('\u{1b}'), "{ran:?}");
+    }
+}

@@ -1,0 +1,14 @@
+//! Every flag, exit code and JSON field of the commands that look after locks, as their users meet them: in processes of their own.
+#![allow(clippy::unwrap_used, reason = "these are tests, helpers and all")]
+
+mod acquire;
+mod bad_input;
+mod r#break;
+mod doctor;
+mod harness;
+mod hold;
+mod looking;
+mod owners;
+mod printing;
+mod terminal;
+mod waiting;

@@ -1,0 +1,76 @@
+//! Help, completions, the manual page, and what a reader that goes away brings about.
+
+use std::process::Stdio;
+
+use crate::harness::{Place, Running};
+
+const COMMANDS: [&str; 13] = [
+    "run",
+    "hold",
+    "acquire",
+    "renew",
+    "release",
+    "list",
+    "show",
+    "break",
+    "bench",
+    "doctor",
+    "schema",
+    "completions",
+    "man",
+];
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let place = Place::new();
+    let help = place.run(&["--help"]);
+    assert_eq!(help.is(0).err, "");
+    for command in COMMANDS {
+        help.says(&format!("\n  {command}"));
+        place.run(&[command, "--help"]).is(0).says("--store");
+    }
+    assert_eq!(place.run(&["--version"]).is(0).out, format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_for_every_shell() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        place.run(&["completions", shell]).is(0).says("acquire").says("no-wait");
+    }
+}
+
+#[test]
+fn the_manual_has_every_command_code_and_variable() {
+    let place = Place::new();
+    let page = place.run(&["man"]);
+    page.is(0).says(".TH leasehold 1");
+    for command in COMMANDS {
+        page.says(&format!("leasehold\\-{command}(1)"));
+        place.run(&["man", command]).is(0).says(&format!(".TH leasehold-{command} 1"));
+    }
+    for code in [64, 69, 70, 74, 75, 76, 77, 78] {
+        page.says(&format!("\\fB{code}\\fR"));
+    }
+    for word in ["EXIT STATUS", "128+n", "126, 127", "LEASEHOLD_STORE", "LEASEHOLD_PASSWORD", "NO_COLOR"] {
+        page.says(word);
+    }
+}
+
+#[test]
+fn there_is_no_schema_for_a_file() {
+    let place = Place::new();
+    let ran = place.run(&["schema"]);
+    assert_eq!(ran.fails(78, "file:").out, "");
+}
+
+/// `leasehold list | head -1` is no reason to complain.
+#[test]
+fn a_reader_that_has_gone_is_not_complained_about() {
+    let place = Place::new();
+    place.acquire("a", "me");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ran = Running::start(place.command(&["list"]).stdout(Stdio::from(writer))).ended();
+    assert_eq!(ran.is(74).err, "");
+}

@@ -1,0 +1,138 @@
+//! On a real terminal: the spinner, colours, and a standard input that belongs to a shell.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::harness::{LIMIT, Place, Running};
+
+/// A terminal, and what was written to it.
+struct Terminal {
+    master: File,
+    written: Receiver<String>,
+    seen: String,
+    path: std::path::PathBuf,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let path = std::path::PathBuf::from(ptsname(&master, Vec::new()).unwrap().into_string().unwrap());
+        let master = File::from(master);
+        let (send, written) = channel();
+        let mut from = master.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                let _ = send.send(String::from_utf8_lossy(&buffer[..count]).into_owned());
+            }
+        });
+        Self { master, written, seen: String::new(), path }
+    }
+
+    fn side(&self) -> File {
+        OpenOptions::new().read(true).write(true).open(&self.path).unwrap()
+    }
+
+    fn until_it_shows(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            let more = self.written.recv_timeout(LIMIT);
+            self.seen += &more.unwrap_or_else(|error| panic!("it never showed {text:?} ({error}): {:?}", self.seen));
+        }
+    }
+
+    fn all(mut self) -> String {
+        drop(self.master);
+        while let Ok(more) = self.written.recv_timeout(Duration::from_millis(200)) {
+            self.seen += &more;
+        }
+        self.seen
+    }
+}
+
+#[test]
+fn a_spinner_says_who_is_waited_for_and_is_cleared() {
+    let place = Place::new();
+    place.run(&["acquire", "a", "--label", "nightly", "--owner", "first"]).is(0);
+    let mut terminal = Terminal::new();
+    let began = Instant::now();
+    let waiting = Running::start(place.command(&["acquire", "a", "--json"]).stderr(terminal.side()));
+    terminal.until_it_shows("waiting for \"a\", held by nightly on ");
+    assert!(began.elapsed() >= Duration::from_secs(1), "it came before a second had passed");
+    terminal.until_it_shows("s");
+    place.run(&["release", "a", "--owner", "first"]).is(0);
+    assert_eq!(waiting.ended().is(0).json()["granted"], true);
+    let shown = terminal.all();
+    assert!(shown.contains("for ") && shown.trim_end().ends_with("\u{1b}[2K"), "it was not cleared: {shown:?}");
+}
+
+#[test]
+fn no_spinner_where_there_is_no_terminal() {
+    let place = Place::new();
+    place.acquire("a", "first");
+    let ran = place.run(&["acquire", "a", "--wait", "1500ms"]);
+    assert!(!ran.is(75).err.contains("waiting for"), "{ran:?}");
+}
+
+#[test]
+fn colours_on_a_terminal_only_and_not_where_they_are_unwanted() {
+    let place = Place::new();
+    let shown = |no_color: bool, args: &[&str]| {
+        let terminal = Terminal::new();
+        let mut command = place.command(args);
+        command.env("TERM", "xterm").stdout(terminal.side()).stderr(terminal.side());
+        if no_color {
+            command.env("NO_COLOR", "1");
+        }
+        let running = Running::start(&mut command);
+        drop(command);
+        let ended = running.ended();
+        (ended.code, terminal.all())
+    };
+    for (args, code) in [(&["doctor"][..], 0), (&["release", "a", "--owner", "me"], 77)] {
+        let (coloured, plain) = (shown(false, args), shown(true, args));
+        assert!(coloured.0 == Some(code) && coloured.1.contains("\u{1b}["), "{coloured:?}");
+        assert!(plain.0 == Some(code) && !plain.1.contains('\u{1b}'), "{plain:?}");
+        let piped = place.run(args);
+        assert!(!piped.out.contains('\u{1b}') && !piped.err.contains('\u{1b}'), "{piped:?}");
+    }
+}
+
+#[test]
+fn hold_ends_with_the_input_of_its_terminal() {
+    let place = Place::new();
+    let mut terminal = Terminal::new();
+    let mut holding = Running::start(place.command(&["hold", "a"]).stdin(terminal.side()));
+    holding.line();
+    terminal.master.write_all(b"typed by accident\n").unwrap();
+    assert!(place.is_held("a"));
+    terminal.master.write_all(b"\x04").unwrap();
+    holding.ended().is(0);
+    place.nothing_is_left("a");
+}
+
+/// A shell's background job that read its terminal would be stopped, and with it the keeping.
+#[test]
+#[cfg(target_os = "linux")]
+fn hold_goes_on_in_the_background_of_a_shell() {
+    let place = Place::new();
+    let mut terminal = Terminal::new();
+    let line = format!("set -m; {} hold a --keep 300ms & wait", env!("CARGO_BIN_EXE_leasehold"));
+    let mut shell = std::process::Command::new("setsid");
+    shell.args(["--ctty", "--wait", "sh", "-c", &line]).env("LEASEHOLD_STORE", place.store());
+    shell.stdin(terminal.side()).stdout(terminal.side()).stderr(std::process::Stdio::piped());
+    let running = Running::start(&mut shell);
+    drop(shell);
+    terminal.until_it_shows("holding a");
+    terminal.master.write_all(b"for the shell\n").unwrap();
+    let refused = place.run(&["acquire", "a", "--wait", "1s", "--json"]).is(75).json();
+    let pid = i32::try_from(refused["pid"].as_i64().unwrap()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::TERM).unwrap();
+    running.ended().is(0);
+    place.nothing_is_left("a");
+}
