@@ -1,6 +1,7 @@
 //! Every command and flag, as clap reads them. What they mean together is checked in `settings.rs` and by the commands.
 
 mod bench;
+mod locks;
 mod run;
 
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{BenchArgs, BenchWorkerArgs, Workload};
+pub(crate) use locks::{AcquireArgs, HoldArgs, ReleaseArgs, RenewArgs, WaitArgs, WhoArgs};
 pub(crate) use run::RunArgs;
 
 /// Run a command alone, across processes and machines: a distributed lock.
@@ -73,94 +75,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
-}
-
-/// How long to wait for a lock: for ever, unless told otherwise.
-#[derive(Args, Debug, Default)]
-pub(crate) struct WaitArgs {
-    /// Wait at most this long [default: for ever]
-    #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "no_wait")]
-    pub(crate) wait: Option<Duration>,
-    /// Do not wait
-    #[arg(long)]
-    pub(crate) no_wait: bool,
-}
-
-/// Who takes a lock.
-#[derive(Args, Debug, Default)]
-pub(crate) struct WhoArgs {
-    /// Take it for this owner: whoever gives the same ID re-enters
-    #[arg(long, value_name = "ID")]
-    pub(crate) owner: Option<String>,
-    /// A word for people who look who holds it
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct HoldArgs {
-    /// The lock, or several separated by commas
-    #[arg(value_name = "NAME")]
-    pub(crate) names: String,
-    /// The lease that is renewed while it is held [default: 30s]
-    #[arg(long, value_name = "D", value_parser = duration)]
-    pub(crate) keep: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) waiting: WaitArgs,
-    #[command(flatten)]
-    pub(crate) who: WhoArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct AcquireArgs {
-    /// The lock, or several separated by commas
-    #[arg(value_name = "NAME")]
-    pub(crate) names: String,
-    /// For how long [default: 30s]
-    #[arg(long, value_name = "D", value_parser = duration)]
-    pub(crate) lease: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) waiting: WaitArgs,
-    #[command(flatten)]
-    pub(crate) who: WhoArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct RenewArgs {
-    /// The lock, or several separated by commas
-    #[arg(value_name = "NAME")]
-    pub(crate) names: String,
-    /// The owner it was acquired for
-    #[arg(long, value_name = "ID")]
-    pub(crate) owner: String,
-    /// Only if it still has this fence
-    #[arg(long, value_name = "N")]
-    pub(crate) fence: Option<u64>,
-    /// For how long from now [default: 30s]
-    #[arg(long, value_name = "D", value_parser = duration)]
-    pub(crate) lease: Option<Duration>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ReleaseArgs {
-    /// The lock, or several separated by commas
-    #[arg(value_name = "NAME")]
-    pub(crate) names: String,
-    /// The owner it was acquired for
-    #[arg(long, value_name = "ID")]
-    pub(crate) owner: String,
-    /// Only if it still has this fence
-    #[arg(long, value_name = "N")]
-    pub(crate) fence: Option<u64>,
-    /// Give back every hold of the owner, not one
-    #[arg(long)]
-    pub(crate) all: bool,
 }
 
 #[derive(Args, Debug)]

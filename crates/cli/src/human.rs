@@ -13,7 +13,7 @@ pub(crate) fn span(span: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// Who it is: `nightly on host7 (process 4711), for 2m 5s`.
+/// Who it is: `nightly on host7 (process 4711)`.
 pub(crate) fn holder(holder: &Holder) -> String {
     let mut words = plain(holder.label.as_deref().or(holder.owner.as_deref()).unwrap_or("somebody"));
     if let Some(host) = &holder.host {
@@ -22,10 +22,15 @@ pub(crate) fn holder(holder: &Holder) -> String {
     if let Some(pid) = holder.pid {
         words += &format!(" (process {pid})");
     }
-    if let Some(held_for) = held_for(holder) {
-        words += &format!(", for {}", span(held_for));
-    }
     words
+}
+
+/// Who it is, and for how long: `nightly on host7 (process 4711), for 2m 5s`.
+pub(crate) fn held(by: &Holder) -> String {
+    match held_for(by) {
+        Some(long) => format!("{}, for {}", holder(by), span(long)),
+        None => holder(by),
+    }
 }
 
 /// For how long it has been held, by this machine's wall clock.

@@ -42,7 +42,7 @@ async fn message(client: &Client, names: &[Name]) -> String {
     for name in names {
         match client.inspect(name.as_str()).await {
             Ok(status) if status.is_held() => {
-                return format!("waiting for {:?}, held by {}", name.as_str(), human::holder(&status.holders[0]));
+                return format!("waiting for {:?}, held by {}", name.as_str(), human::held(&status.holders[0]));
             }
             Ok(_) => {}
             Err(_) => return format!("waiting for {:?}; the store does not answer", name.as_str()),

@@ -6,6 +6,7 @@ use leasehold::{Attempt, Client, Holder, Lock, Name};
 
 use crate::args::WaitArgs;
 use crate::exit::{Exit, Failure};
+use crate::output::{Rows, row};
 use crate::run::Signals;
 use crate::{human, spinner};
 
@@ -55,10 +56,25 @@ impl Waiting {
         }
     }
 
+    /// How a command ends when another has the lock: with the holder as JSON, or with words.
+    pub(crate) async fn refused(
+        &self,
+        client: &Client,
+        names: &[Name],
+        holder: &Holder,
+        json: bool,
+    ) -> Result<Exit, Failure> {
+        if !json {
+            return Err(self.busy(client, holder));
+        }
+        Rows::new(false, row::busy(client, names, holder).await).print()?;
+        Ok(Exit::BUSY)
+    }
+
     /// What to say when another has the lock.
     pub(crate) fn busy(&self, client: &Client, holder: &Holder) -> Failure {
         let (name, store) = (holder.name.as_str(), client.store_label());
-        let mut what = format!("busy: {name:?} on {store} is held by {}", human::holder(holder));
+        let mut what = format!("busy: {name:?} on {store} is held by {}", human::held(holder));
         if let Limit::Within(limit) = self.limit {
             what += &format!("; waited for {}", human::span(limit));
         }

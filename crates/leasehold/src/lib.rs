@@ -16,6 +16,7 @@
 //! - [`Client`]: a connection to a store. [`Lock`]: a name with options. [`Guard`]: a lock that is held.
 //! - [`blocking`]: the same for programs without async.
 //! - [`FenceGate`]: the check at the resource.
+//! - [`examine`]: is a store fit to keep locks?
 //! - [`Layer`], [`Listener`]: your own code around a store, and every step as an event.
 //!
 //! # Stores

@@ -1,6 +1,6 @@
 //! `acquire`: takes a lock for a fixed time, says owner and fence, and leaves it to its owner.
 
-use leasehold::{Attempt, Client, Guard};
+use leasehold::{Attempt, Client, Guard, Lock};
 
 use crate::args::AcquireArgs;
 use crate::exit::{Exit, Failure};
@@ -20,17 +20,10 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
         let client = unless_signal(&mut signals, store::connect_patiently(settings, &waiting)).await?;
         can_be_left(&client)?;
         let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner).lease(lease);
-        let lock = match &args.who.label {
-            Some(label) => lock.label(label),
-            None => lock,
-        };
+        let lock = args.who.label.iter().fold(lock, Lock::label);
         let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => leave(&client, guard, args.json).await,
-            Ok(Attempt::Busy(holder)) if args.json => {
-                let rows = output::row::busy(&client, &names, &holder).await;
-                Rows::new(false, rows).print().map(|()| Exit::BUSY)
-            }
-            Ok(Attempt::Busy(holder)) => Err(waiting.busy(&client, &holder)),
+            Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, args.json).await,
             Err(failure) => Err(failure),
         };
         store::close(&client).await;

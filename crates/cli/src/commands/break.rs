@@ -1,6 +1,6 @@
 //! `break`: takes a lock away from its holder.
 
-use leasehold::{Break, Client, Name, Status};
+use leasehold::{Break, Client, Holder, Name, Status};
 
 use crate::args::BreakArgs;
 use crate::exit::{Exit, Failure};
@@ -35,7 +35,7 @@ async fn who_would_lose(client: &Client, names: &[Name]) -> String {
     let mut losers = Vec::new();
     for name in names {
         let holders = client.inspect(name.as_str()).await.map(|status| status.holders).unwrap_or_default();
-        losers.extend(holders.iter().map(|holder| format!("{:?} from {}", name.as_str(), human::holder(holder))));
+        losers.extend(holders.iter().map(|holder| loser(name, holder)));
     }
     if losers.is_empty() {
         return format!("break takes a lock away from its holder, though nobody holds {} now", names::join(names));
@@ -43,10 +43,18 @@ async fn who_would_lose(client: &Client, names: &[Name]) -> String {
     format!("break would take away, on {}, {}", client.store_label(), losers.join(", and "))
 }
 
+fn loser(name: &Name, holder: &Holder) -> String {
+    let who = format!("{:?} from {}", name.as_str(), human::holder(holder));
+    match human::held_for(holder) {
+        Some(long) => format!("{who}, who has held it for {}", human::span(long)),
+        None => who,
+    }
+}
+
 fn done(was: &Status, how: Break) -> String {
     let name = was.name.as_str();
     let Some(holder) = was.holders.first() else { return format!("{name:?} is free: there was nothing to break") };
-    let who = human::holder(holder);
+    let who = human::held(holder);
     match (how, holder.left) {
         (Break::Now, _) => format!("broke {name:?}: it was held by {who}, and is free now"),
         (Break::AtLeaseEnd, Some(left)) => {

@@ -24,11 +24,7 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
         lock = args.who.label.iter().fold(lock, Lock::label);
         let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => hold(&client, guard, &mut signals, args.json).await,
-            Ok(Attempt::Busy(holder)) if args.json => {
-                let rows = output::row::busy(&client, &names, &holder).await;
-                Rows::new(false, rows).print().map(|()| Exit::BUSY)
-            }
-            Ok(Attempt::Busy(holder)) => Err(waiting.busy(&client, &holder)),
+            Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, args.json).await,
             Err(failure) => Err(failure),
         };
         store::close(&client).await;

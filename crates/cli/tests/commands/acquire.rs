@@ -87,7 +87,7 @@ fn without_a_limit_it_waits_for_its_turn() {
 #[test]
 fn the_lease_ends_by_itself() {
     let place = Place::new();
-    let first = place.run(&["acquire", "a", "--lease", "200ms", "--json"]).is(0).json();
+    let first = place.run(&["acquire", "a", "--lease", "500ms", "--json"]).is(0).json();
     let second = place.run(&["acquire", "a", "--wait", "20s", "--json"]).is(0).json();
     assert!(second["fence"].as_u64() > first["fence"].as_u64());
     assert_ne!(second["owner"], first["owner"], "each has an owner of its own");

@@ -8,7 +8,7 @@ use crate::harness::{Place, Running};
 fn it_is_refused_without_yes_and_says_who_would_lose_the_lock() {
     let place = Place::new();
     place.run(&["acquire", "a", "--label", "nightly"]).is(0);
-    place.run(&["break", "a"]).fails(64, "nightly").fails(64, "--yes");
+    place.run(&["break", "a"]).fails(64, "nightly").fails(64, "who has held it for").fails(64, "--yes");
     place.run(&["break", "a", "--now"]).fails(64, "nightly");
     place.run(&["break", "free"]).fails(64, "--yes");
     assert!(place.is_held("a"));

@@ -47,7 +47,7 @@ fn strangers_and_older_fences_are_refused() {
 #[test]
 fn an_expired_or_released_lock_is_nobodys() {
     let place = Place::new();
-    place.run(&["acquire", "a", "--owner", "me", "--lease", "200ms"]).is(0);
+    place.run(&["acquire", "a", "--owner", "me", "--lease", "500ms"]).is(0);
     let next = place.run(&["acquire", "a", "--owner", "next", "--wait", "20s"]);
     next.is(0);
     for command in ["renew", "release"] {
