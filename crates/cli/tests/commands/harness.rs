@@ -111,7 +111,12 @@ impl Running {
 
     /// Waits until standard error has said this.
     pub(crate) fn until_it_says(&mut self, text: &str) {
-        while !self.seen_err.contains(text) {
+        self.until_it_has_said(1, text);
+    }
+
+    /// Waits until standard error has said this so many times.
+    pub(crate) fn until_it_has_said(&mut self, times: usize, text: &str) {
+        while self.seen_err.matches(text).count() < times {
             let line = self.err.recv_timeout(LIMIT);
             self.seen_err +=
                 &line.unwrap_or_else(|error| panic!("it never said {text:?} ({error}): {}", self.seen_err));

@@ -122,7 +122,7 @@ fn hold_ends_with_the_input_of_its_terminal() {
 fn hold_goes_on_in_the_background_of_a_shell() {
     let place = Place::new();
     let mut terminal = Terminal::new();
-    let line = format!("set -m; {} hold a --keep 300ms & wait", env!("CARGO_BIN_EXE_leasehold"));
+    let line = format!("set -m; {} hold a --keep 2s & wait", env!("CARGO_BIN_EXE_leasehold"));
     let mut shell = std::process::Command::new("setsid");
     shell.args(["--ctty", "--wait", "sh", "-c", &line]).env("LEASEHOLD_STORE", place.store());
     shell.stdin(terminal.side()).stdout(terminal.side()).stderr(std::process::Stdio::piped());
@@ -130,7 +130,7 @@ fn hold_goes_on_in_the_background_of_a_shell() {
     drop(shell);
     terminal.until_it_shows("holding a");
     terminal.master.write_all(b"for the shell\n").unwrap();
-    let refused = place.run(&["acquire", "a", "--wait", "1s", "--json"]).is(75).json();
+    let refused = place.run(&["acquire", "a", "--wait", "3s", "--json"]).is(75).json();
     let pid = i32::try_from(refused["pid"].as_i64().unwrap()).unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::TERM).unwrap();
     running.ended().is(0);
