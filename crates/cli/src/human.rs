@@ -13,16 +13,21 @@ pub(crate) fn span(span: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// Who it is: `nightly on host7 (process 4711)`.
+/// Who it is: `nightly on host7 (process 4711)`, or `process 4711 on host7` where nobody gave it a name.
 pub(crate) fn holder(holder: &Holder) -> String {
-    let mut words = plain(holder.label.as_deref().or(holder.owner.as_deref()).unwrap_or("somebody"));
-    if let Some(host) = &holder.host {
-        words += &format!(" on {}", plain(host));
+    let host = holder.host.as_ref().map(|host| format!(" on {}", plain(host))).unwrap_or_default();
+    match (name_of(holder), holder.pid) {
+        (Some(name), Some(pid)) => format!("{}{host} (process {pid})", plain(name)),
+        (Some(name), None) => format!("{}{host}", plain(name)),
+        (None, Some(pid)) => format!("process {pid}{host}"),
+        (None, None) => format!("{}{host}", plain(holder.owner.as_deref().unwrap_or("somebody"))),
     }
-    if let Some(pid) = holder.pid {
-        words += &format!(" (process {pid})");
-    }
-    words
+}
+
+/// What somebody called it: a label, or an owner that was not made of random digits.
+fn name_of(holder: &Holder) -> Option<&str> {
+    let chosen = |owner: &&str| owner.len() < 32 || !owner.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
+    holder.label.as_deref().or_else(|| holder.owner.as_deref().filter(chosen))
 }
 
 /// Who it is, and for how long: `nightly on host7 (process 4711), for 2m 5s`.
