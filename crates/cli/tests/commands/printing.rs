@@ -36,7 +36,9 @@ fn help_and_version_are_no_errors() {
 fn completions_for_every_shell() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        place.run(&["completions", shell]).is(0).says("acquire").says("no-wait");
+        let script = place.run(&["completions", shell]);
+        script.is(0).says("acquire").says("no-wait").says("store");
+        assert!(!script.out.contains("bench-worker"), "{shell} offers what is not for users");
     }
 }
 
