@@ -1,7 +1,7 @@
 //! Opening the file: made if it is missing, refused and left as it is if it is not ours or newer, migrated if it is older.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -165,14 +165,15 @@ fn take_rights(path: &Path, new: &Path) -> std::io::Result<()> {
         fs::set_permissions(new, there.permissions())?;
         let made = fs::metadata(new)?;
         if (there.uid(), there.gid()) != (made.uid(), made.gid()) {
-            std::os::unix::fs::chown(new, Some(there.uid()), Some(there.gid()))?;
+            // Only root can give a file away; the group is what those who share it go by.
+            chown(new, Some(there.uid()), Some(there.gid())).or_else(|_| chown(new, None, Some(there.gid())))?;
         }
     }
     let file = fs::metadata(new)?;
     let folder = folder_of(path);
     if fs::metadata(&folder)?.uid() == rustix::process::geteuid().as_raw() {
         // Only the group matters to those who share it; where it cannot be given, the folder stays with its maker.
-        let _ = std::os::unix::fs::chown(&folder, None, Some(file.gid()));
+        let _ = chown(&folder, None, Some(file.gid()));
         fs::set_permissions(&folder, fs::Permissions::from_mode(folder_mode(file.mode())))?;
     }
     Ok(())
@@ -181,7 +182,9 @@ fn take_rights(path: &Path, new: &Path) -> std::io::Result<()> {
 /// Who may read and write the file may enter and change the folder.
 pub(crate) fn folder_mode(file: u32) -> u32 {
     let rights = file & 0o666;
-    rights | ((rights & 0o444) >> 2)
+    // What is made in it belongs to its group, whoever makes it.
+    let group = if rights & 0o060 == 0 { 0 } else { 0o2000 };
+    group | rights | ((rights & 0o444) >> 2)
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {

@@ -85,9 +85,9 @@ fn an_empty_file_becomes_a_store_with_the_rights_it_had() {
     fs::write(bench.path(), "").unwrap();
     fs::set_permissions(bench.path(), fs::Permissions::from_mode(0o660)).unwrap();
     take(&bench.open().unwrap(), &asking(1, 1, "a")).unwrap();
-    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(bench.path()), 0o660);
-    assert_eq!(mode(bench.folder.path().join("locks.db.d")), 0o770);
+    assert_eq!(mode(bench.folder.path().join("locks.db.d")), 0o2770);
 }
 
 /// Format 1 had no waiters yet. What is held in it stays held.

@@ -1,0 +1,179 @@
+//! Places that are not fit for a file of locks, and users and processes apart from each other: each in namespaces of its own.
+//!
+//! They need root, `unshare`, `setpriv` and `bindfs`. Without them they show as ignored, unless LEASEHOLD_TEST_ALL is set, as
+//! `scripts/test` does: then that is a failure.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Before every script: `expect CODE WORDS command…`, and `$L` for the command, in a folder of its own.
+const PRELUDE: &str = r#"
+set -eu
+expect() {
+  want=$1; words=$2; shift 2
+  code=0; out=$("$@" 2>&1 </dev/null) || code=$?
+  [ "$code" = "$want" ] || { echo "exit $code instead of $want: $*: $out"; exit 1; }
+  case "$out" in *"$words"*) ;; *) echo "\"$words\" is missing in: $out"; exit 1 ;; esac
+}
+unchanged() { sha256sum -c --quiet sums; }
+export HOME="$PWD"
+"#;
+
+const CASES: &[(&str, &str)] = &[
+    (
+        "a_clock_of_its_own_is_refused",
+        r#"
+        expect 0 "" "$L" -s file:locks.db acquire a --lease 1m
+        expect 78 "time namespace" unshare -T --boottime 1000 "$L" -s file:locks.db acquire b
+        expect 78 "time namespace" unshare -T --boottime 1000 "$L" -s file:locks.db doctor
+        expect 75 "busy" unshare -T --boottime 0 "$L" -s file:locks.db acquire a --no-wait
+    "#,
+    ),
+    (
+        "fuse_is_refused",
+        r#"
+        mkdir real fuse; bindfs real fuse
+        expect 78 "FUSE" "$L" -s file:fuse/locks.db acquire a
+        expect 78 "FUSE" "$L" -s file:fuse/locks.db doctor
+        [ ! -e fuse/locks.db ]
+        umount fuse
+    "#,
+    ),
+    (
+        "a_file_without_its_folder_is_refused",
+        r#"
+        mkdir outside inside
+        expect 0 "" "$L" -s file:outside/locks.db acquire a --lease 1m
+        touch inside/locks.db; mount --bind outside/locks.db inside/locks.db
+        sha256sum outside/locks.db outside/locks.db-wal > sums
+        expect 78 "without its folder" "$L" -s file:inside/locks.db acquire a --no-wait
+        unchanged
+        umount inside/locks.db; mount --bind outside inside
+        expect 75 "busy" "$L" -s file:inside/locks.db acquire a --no-wait
+    "#,
+    ),
+    (
+        "a_disk_that_cannot_be_written_is_said_to_be_so",
+        r#"
+        mkdir here; expect 0 "" "$L" -s file:here/locks.db acquire a --lease 1m
+        sha256sum here/locks.db here/locks.db-wal > sums
+        mount --bind here here; mount -o remount,bind,ro here
+        for command in "acquire a --no-wait" "run b -- true"; do
+            expect 78 "hint: " "$L" -s file:here/locks.db $command
+        done
+        expect 78 "" "$L" -s file:here/new.db acquire a
+        unchanged
+    "#,
+    ),
+    (
+        "a_full_disk_is_said_to_be_so_and_loses_nothing",
+        r#"
+        mkdir small; mount -t tmpfs -o size=2m tmpfs small
+        expect 0 "" "$L" -s file:small/locks.db acquire before --lease 1h
+        "$L" -s file:small/locks.db hold kept --keep 1m > held < wait & holder=$!
+        exec 3> wait
+        while [ ! -s held ]; do sleep 0.01; done
+        head -c 4m /dev/zero > small/filler 2>/dev/null || true
+        code=0; number=0
+        while [ "$code" = 0 ]; do
+            number=$((number + 1)); code=0
+            "$L" -s file:small/locks.db acquire "a$number" --lease 1h >out 2>&1 </dev/null || code=$?
+        done
+        [ "$code" = 78 ] || { echo "exit $code: $(cat out)"; exit 1; }
+        grep -q "no room left" out || { cat out; exit 1; }
+        rm small/filler
+        expect 0 "" "$L" -s file:small/locks.db acquire more --no-wait
+        expect 75 busy "$L" -s file:small/locks.db acquire before --no-wait
+        expect 75 busy "$L" -s file:small/locks.db acquire kept --no-wait
+        expect 0 "ok" "$L" -s file:small/locks.db doctor
+        exec 3>&-; wait $holder
+    "#,
+    ),
+    (
+        "no_rights_and_a_group_that_shares",
+        r#"
+        chmod 755 .
+        mkdir private; chmod 711 private; expect 0 "" "$L" -s file:private/locks.db acquire a --lease 1m
+        sha256sum private/locks.db private/locks.db-wal > sums
+        expect 78 "hint: " setpriv --reuid 65534 --clear-groups "$L" -s file:private/locks.db acquire b --no-wait
+        unchanged
+        install -d -m 2770 -g 4711 shared; install -m 660 -g 4711 /dev/null shared/locks.db
+        one="setpriv --reuid 4001 --regid 4001 --groups 4711"; two="setpriv --reuid 4002 --regid 4002 --groups 4711"
+        $one "$L" -s file:shared/locks.db hold a > held < wait & holder=$!
+        exec 3> wait
+        while [ ! -s held ]; do sleep 0.01; done
+        expect 75 busy $two "$L" -s file:shared/locks.db acquire a --no-wait
+        $two "$L" -s file:shared/locks.db run a -- true 3>&- & waiter=$!
+        until "$L" -s file:shared/locks.db show a --json | grep -q '"waiters":1'; do sleep 0.01; done
+        exec 3>&-
+        wait $holder; wait $waiter
+        expect 0 "" $two "$L" -s file:shared/locks.db acquire b --lease 1m
+        expect 75 busy $one "$L" -s file:shared/locks.db acquire b --no-wait
+    "#,
+    ),
+    (
+        "a_holder_in_another_pid_namespace_is_seen_to_live_and_to_die",
+        r#"
+        unshare -p -f --kill-child "$L" -s file:locks.db hold a --keep 1h > held < wait & space=$!
+        exec 3> wait
+        while [ ! -s held ]; do sleep 0.01; done
+        expect 75 busy "$L" -s file:locks.db acquire a --no-wait
+        kill -9 $space; wait $space || true
+        # Its lease is an hour: it is its liveness file that tells.
+        expect 0 "" "$L" -s file:locks.db acquire a --wait 20s
+    "#,
+    ),
+];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let missing = missing();
+    let must = std::env::var_os("LEASEHOLD_TEST_ALL").is_some();
+    let trials = CASES.iter().map(|(name, script)| match &missing {
+        Some(reason) if !must => Trial::test(format!("{name} (ignored: {reason})"), || Ok(())).with_ignored_flag(true),
+        Some(reason) => {
+            let reason = reason.clone();
+            Trial::test(*name, move || Err(reason.into()))
+        }
+        None => Trial::test(*name, move || run(script)),
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// What these tests need and do not have.
+fn missing() -> Option<String> {
+    let works = |command: &[&str]| {
+        let mut command_line = Command::new(command[0]);
+        command_line.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command_line.status().is_ok_and(|status| status.success())
+    };
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root".into());
+    }
+    let needed: [&[&str]; 3] = [&["unshare", "-m", "-T", "true"], &["setpriv", "--version"], &["bindfs", "--version"]];
+    needed.iter().find(|command| !works(command)).map(|command| format!("{} does not work", command.join(" ")))
+}
+
+fn run(script: &str) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    // Where other users can reach it.
+    let binary = folder.path().join("leasehold");
+    fs::copy(env!("CARGO_BIN_EXE_leasehold"), &binary)?;
+    let script = format!("{PRELUDE}\nmkfifo wait\n{script}");
+    let ran = Command::new("timeout")
+        .args(["60", "unshare", "-m", "sh", "-c", &script])
+        .current_dir(folder.path())
+        .env("L", &binary)
+        .env_remove("LEASEHOLD_STORE")
+        .stdin(Stdio::null())
+        .output()?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    Err(format!("{}\n{out}{err}", ran.status).into())
+}
