@@ -86,7 +86,10 @@ async fn take(client: &Client, prefix: &str, count: usize, tally: &Arc<Tally>, s
                 }
                 let began = Instant::now();
                 match client.lock(format!("{prefix}{number}")).acquire().await {
-                    Ok(guard) => taken.push((guard, began.elapsed())),
+                    Ok(guard) => {
+                        taken.push((guard, began.elapsed()));
+                        tally.hold();
+                    }
                     Err(error) => tasks::pause_after(&tally, error).await,
                 }
                 tokio::task::yield_now().await;

@@ -37,7 +37,7 @@ impl Plan {
             return Err(Failure::usage(format!("--processes is for crowd; {label} is one process"))
                 .with_hint("--workload crowd has several processes on one name"));
         }
-        if workload == Workload::Crowd && settings.store.url.as_str().starts_with("memory:") {
+        if workload == Workload::Crowd && is_inside_one_process(settings) {
             return Err(Failure::new(
                 Exit::UNFIT,
                 "crowd is several processes, and memory: is inside one: not supported there",
@@ -63,6 +63,10 @@ impl Plan {
     pub(crate) fn label(&self) -> &'static str {
         label(self.workload)
     }
+}
+
+fn is_inside_one_process(settings: &Settings) -> bool {
+    settings.store.url.as_str().split(':').next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("memory"))
 }
 
 fn label(workload: Workload) -> &'static str {

@@ -50,6 +50,9 @@ async fn draw(bar: ProgressBar, tally: Arc<Tally>) {
         let rate = (done - ops) as f64 / (now - at).as_secs_f64();
         (ops, at) = (done, now);
         bar.set_position(((now - began).as_millis() as u64).min(bar.length().unwrap_or(u64::MAX)));
-        bar.set_message(format!("{:>12} ops/s", count(rate as u64)));
+        bar.set_message(match tally.held() {
+            0 => format!("{:>12} ops/s", count(rate as u64)),
+            held => format!("{:>12} held", count(held.saturating_sub(done))),
+        });
     }
 }

@@ -22,6 +22,7 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug)]
 pub(crate) struct Tally {
     ops: AtomicU64,
+    held: AtomicU64,
     errors: AtomicU64,
     first_error: Mutex<Option<Failure>>,
     shards: Vec<Mutex<Times>>,
@@ -42,6 +43,7 @@ impl Tally {
     pub(crate) fn new() -> Self {
         Self {
             ops: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             first_error: Mutex::new(None),
             shards: (0..SHARDS).map(|_| Mutex::new(no_times())).collect(),
@@ -54,6 +56,15 @@ impl Tally {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let shard = &self.shards[task % SHARDS];
         add(&mut shard.lock().unwrap_or_else(PoisonError::into_inner), nanos, 1);
+    }
+
+    /// A lock was taken, to be held for a while.
+    pub(crate) fn hold(&self) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// A task could not.
