@@ -15,7 +15,7 @@ use crate::world::World;
 use crate::{cases, deployments};
 
 /// A case that runs longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// Set to run with the random numbers of an earlier run.
 const SEED: &str = "LEASEHOLD_SEED";
 /// How the threads of the library begin; a panic there is nobody's own.

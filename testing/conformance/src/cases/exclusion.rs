@@ -1,4 +1,4 @@
-//! At most one holder: tasks, threads and processes add to a number that nothing else protects.
+//! At most one holder: tasks and threads add to a number that nothing else protects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold::{Client, blocking};
 use tokio::task::JoinSet;
 
-use crate::case::{Checked, Failure, Need};
-use crate::child::{self, Job};
-use crate::deployment::Hook;
+use crate::case::{Checked, Failure};
 use crate::world::{World, granted};
 
 crate::cases! {
@@ -17,7 +15,6 @@ crate::cases! {
     async one_may_act_at_a_time;
     blocking threads;
     blocking what_was_written_is_seen;
-    blocking processes needs [Need::Hook(Hook::Processes)];
 }
 
 /// A number that is read, then written after others had their turn: without a lock, additions are lost.
@@ -133,18 +130,4 @@ fn add_in_threads<T: Sync>(client: &blocking::Client, data: &T, threads: u32, ti
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(body)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })
-}
-
-fn processes(world: &World) -> Checked {
-    let file = std::env::temp_dir().join(format!("leasehold-conformance-{:016x}", getrandom::u64()?));
-    std::fs::write(&file, "0")?;
-    let job = Job::Count { file: file.to_str().ok_or("a path of UTF-8")?, times: 50 };
-    let children: Vec<_> = (0..4).map(|_| child::start(&world.url(), job)).collect::<Result<_, _>>()?;
-    for mut child in children {
-        assert!(child.wait()?.success(), "a child failed");
-    }
-    let count = std::fs::read_to_string(&file)?;
-    std::fs::remove_file(&file)?;
-    assert_eq!(count.trim(), "200");
-    Ok(())
 }

@@ -12,7 +12,7 @@ crate::cases! {
 
 /// In a process of its own, which forks: here other trials run on other threads.
 fn the_child_can_do_nothing(world: &World) -> Checked {
-    let mut process = child::start(&world.url(), Job::Fork)?;
+    let mut process = child::command(&world.url(), Job::Fork)?.spawn()?;
     let began = Instant::now();
     loop {
         if let Some(status) = process.try_wait()? {

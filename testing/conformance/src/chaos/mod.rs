@@ -68,6 +68,9 @@ struct State {
     counts: HashMap<Kind, u64>,
     parked: Vec<(Arc<dyn Store>, Acquire)>,
     hints_lost: bool,
+    /// Whether there is a subscription, and how many acquires there were since it began or was looked at.
+    watched: bool,
+    asked_since: u64,
 }
 
 struct Rule {
@@ -143,6 +146,17 @@ impl Chaos {
         self.state().counts.values().sum()
     }
 
+    /// From now on, acquires count for [`Chaos::asked_while_watching`].
+    pub fn expect_asking(&self) {
+        self.state().asked_since = 0;
+    }
+
+    /// Whether there is a subscription, and the store was asked after it began: from then on a waiter sleeps.
+    pub fn asked_while_watching(&self) -> bool {
+        let state = self.state();
+        state.watched && state.asked_since > 0
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,6 +165,12 @@ impl Chaos {
     fn meet(&self, kind: Kind) -> Option<Fault> {
         let mut state = self.state();
         *state.counts.entry(kind).or_default() += 1;
+        match kind {
+            Kind::Watch => (state.watched, state.asked_since) = (true, 0),
+            Kind::Unwatch => state.watched = false,
+            Kind::Acquire => state.asked_since += 1,
+            _ => {}
+        }
         if let Some(rule) = state.rules.iter_mut().find(|rule| rule.kind == kind && rule.times > 0) {
             rule.times = if rule.times == u32::MAX { u32::MAX } else { rule.times - 1 };
             return Some(rule.fault);

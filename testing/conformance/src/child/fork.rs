@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, ErrorKind, Guard};
 
-use crate::case::Checked;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::case::{Checked, Failure};
 
 /// Takes a lock, forks, and looks at it from both sides.
 pub(super) fn fork(url: &str) -> Checked {
@@ -31,6 +33,29 @@ pub(super) fn fork(url: &str) -> Checked {
     runtime.block_on(guard.release())?;
     runtime.block_on(waiting)?.is_valid().then_some(()).ok_or("a waiter was harmed")?;
     Ok(())
+}
+
+/// Forks beside a lock that is held. The child looks at it, and then ends, or stays until the test is done with this process.
+pub(super) fn beside(client: &Client, guard: &Guard, stays: bool) -> Result<String, Failure> {
+    let Some(child) = forked() else {
+        let wrong = in_the_child(client, guard);
+        while stays && wrong.is_ok() && !is_closed() {}
+        ended(wrong.err().unwrap_or(0));
+    };
+    if stays {
+        return Ok("forked".into());
+    }
+    match code_of(child) {
+        0 => Ok("forked".into()),
+        code => Err(format!("in the child of the fork, check {code} failed").into()),
+    }
+}
+
+/// Waits until nobody has the other end of the standard input, without reading from it.
+fn is_closed() -> bool {
+    let input = std::io::stdin();
+    let mut asked = [PollFd::new(&input, PollFlags::empty())];
+    poll(&mut asked, None).is_ok() && !asked[0].revents().is_empty()
 }
 
 /// The number of the first check that fails.

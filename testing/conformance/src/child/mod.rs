@@ -1,40 +1,46 @@
-//! The test binary as a child process that does one job.
+//! The test binary as another process: one that forks, or one that does what a test tells it.
 
-mod count;
 mod fork;
+mod obey;
+pub mod planted;
+mod pupil;
+pub(crate) mod work;
 
-use std::process::{Child, Command, ExitCode};
+use std::process::{Command, ExitCode};
 
 use crate::case::Failure;
+use planted::Planted;
 
 /// Set in children: the job, and what it needs to know, on a line each.
 const JOB: &str = "LEASEHOLD_CONFORMANCE_JOB";
 
 /// What a child can do.
 #[derive(Clone, Copy, Debug)]
-pub enum Job<'a> {
-    /// Add one to the number in a file, so many times, each under the lock `counter` but without any other protection.
-    Count {
-        /// The file.
-        file: &'a str,
-        /// How often.
-        times: u32,
-    },
+pub enum Job {
     /// Fork while a lock is held, and see that the child of the fork can do nothing.
     Fork,
+    /// Do what is told over the standard input: see [`crate::remote::Remote`].
+    Obey {
+        /// Its number in ledgers.
+        who: u64,
+        /// What it does wrong.
+        bug: Planted,
+    },
 }
 
-/// Starts a child.
+/// A child to be started.
 ///
 /// # Errors
 ///
-/// When it cannot be started.
-pub fn start(url: &str, job: Job<'_>) -> Result<Child, Failure> {
+/// When this program cannot be found.
+pub fn command(url: &str, job: Job) -> Result<Command, Failure> {
     let job = match job {
-        Job::Count { file, times } => format!("count\n{url}\n{file}\n{times}"),
         Job::Fork => format!("fork\n{url}"),
+        Job::Obey { who, bug } => format!("obey\n{url}\n{who}\n{}", bug.name()),
     };
-    Ok(Command::new(std::env::current_exe()?).env(JOB, job).spawn()?)
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(JOB, job);
+    Ok(command)
 }
 
 /// Does the job of a child, where this process is one.
@@ -42,8 +48,8 @@ pub fn run() -> Option<ExitCode> {
     let job = std::env::var(JOB).ok()?;
     let lines: Vec<&str> = job.lines().collect();
     let done = match lines.as_slice() {
-        ["count", url, file, times] => count::count(url, file, times),
         ["fork", url] => fork::fork(url),
+        ["obey", url, who, bug] => obey::obey(url, who, bug),
         _ => Err("there is no such job".into()),
     };
     Some(match done {
