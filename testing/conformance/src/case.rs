@@ -87,7 +87,7 @@ macro_rules! cases {
     };
     ($($how:ident $name:ident $(needs [$($need:expr),+])?;)*) => {
         /// The cases of this topic.
-        pub(super) const CASES: &[$crate::case::Case] = &[
+        pub(in $crate::cases) const CASES: &[$crate::case::Case] = &[
             $($crate::cases!(@one $how $name &[$($($need),+)?])),*
         ];
     };

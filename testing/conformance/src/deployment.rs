@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::case::Failure;
+use crate::case::{Checked, Failure};
 
 /// A future in a box.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -16,6 +16,8 @@ pub enum Hook {
     Restart,
     /// Be reached from another process by the same URL.
     Processes,
+    /// Notice at once when a process ends, and end what it kept.
+    Liveness,
 }
 
 /// One way of deploying one store.
@@ -43,5 +45,15 @@ pub trait Place: Send + Sync {
     /// How many records the store keeps, held or not, where one can look behind the port.
     fn records(&self) -> Option<usize> {
         None
+    }
+
+    /// Checks what the store has left behind, where one can look behind the port: that it is whole, and that nothing is there of
+    /// processes that are gone.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    fn check_whole(&self) -> Checked {
+        Ok(())
     }
 }

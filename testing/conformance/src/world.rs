@@ -105,6 +105,16 @@ impl World {
         self.place.restart().await
     }
 
+    /// Checks that the store is whole, and that nothing is left of processes that are gone once somebody has opened it again.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    pub async fn whole(&self) -> Checked {
+        let _opened = self.client().await?;
+        self.place.check_whole()
+    }
+
     /// Waits until a client has nothing held, wanted or open with the store.
     ///
     /// # Errors

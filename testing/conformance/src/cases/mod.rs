@@ -15,6 +15,7 @@ mod keeping;
 mod names;
 mod operating;
 mod passing;
+mod processes;
 mod reentrance;
 mod reference;
 mod releasing;
@@ -42,6 +43,13 @@ pub const TOPICS: &[(&str, &[Case])] = &[
     ("names", names::CASES),
     ("operating", operating::CASES),
     ("passing", passing::CASES),
+    ("processes::counting", processes::counting::CASES),
+    ("processes::dropping", processes::dropping::CASES),
+    ("processes::forked", processes::forked::CASES),
+    ("processes::killed", processes::killed::CASES),
+    ("processes::restless", processes::restless::CASES),
+    ("processes::stopped", processes::stopped::CASES),
+    ("processes::told", processes::told::CASES),
     ("reentrance", reentrance::CASES),
     ("reference", reference::CASES),
     ("releasing", releasing::CASES),

@@ -18,7 +18,7 @@ impl Deployment for Memory {
     fn lacks(&self, hook: Hook) -> Option<&'static str> {
         match hook {
             Hook::Restart => Some("memory: ends with its process"),
-            Hook::Processes => Some("memory: is one process only"),
+            Hook::Processes | Hook::Liveness => Some("memory: is one process only"),
         }
     }
 

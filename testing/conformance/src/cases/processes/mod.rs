@@ -1,0 +1,80 @@
+//! Holders and waiters in processes of their own, which are killed, stopped, continued and forked.
+//!
+//! Each check is also tried on something that goes wrong: there it must object.
+
+pub(super) mod counting;
+pub(super) mod dropping;
+pub(super) mod forked;
+pub(super) mod killed;
+pub(super) mod restless;
+pub(super) mod stopped;
+pub(super) mod told;
+
+use std::time::Duration;
+
+use leasehold::Client;
+
+use crate::answer::Answer;
+use crate::case::{Checked, Failure, Need};
+use crate::deployment::Hook;
+use crate::remote::{Pending, Remote};
+use crate::world::{eventually, soon};
+
+/// Every case here needs it.
+const PROCESSES: Need = Need::Hook(Hook::Processes);
+/// How long after the end of its lease a lock may still be held, as far as waiters know.
+const AFTER_LEASE: Duration = Duration::from_secs(1);
+/// What comes by an event comes in less, at the median; what is found by a recheck takes longer.
+const AT_ONCE: Duration = Duration::from_millis(250);
+/// Longer than a write to the store takes.
+const WRITE: Duration = Duration::from_millis(50);
+/// How often something is measured of which the median counts.
+const TRIALS: usize = 7;
+
+/// Waits until a process that takes this lock sleeps in line for it.
+async fn asleep(process: &mut Remote, name: &str) -> Checked {
+    process.ask(&["asleep", name]).await?.must_be(&["asleep"])
+}
+
+/// Stops a process, but not in the middle of a write: that would hold up everybody at a store that is a file.
+async fn stop_between_writes(process: &Remote, client: &Client) -> Checked {
+    eventually(async || {
+        if process.stop().is_err() {
+            return false;
+        }
+        match client.lock("probe").try_acquire().await {
+            Ok(probe) => probe.granted().is_some(),
+            Err(_) => {
+                let failed = process.go_on().is_err();
+                // Nothing tells when it is done with it.
+                tokio::time::sleep(WRITE).await;
+                failed
+            }
+        }
+    })
+    .await
+}
+
+/// An answer that must come.
+async fn answered(pending: Pending) -> Result<Answer, Failure> {
+    soon("an answer", pending).await?
+}
+
+/// That something took no longer than this.
+fn at_most(what: &str, took: Duration, limit: Duration) -> Checked {
+    if took <= limit { Ok(()) } else { Err(format!("{what} took {took:?}, more than {limit:?}").into()) }
+}
+
+fn median(mut spans: Vec<Duration>) -> Duration {
+    spans.sort_unstable();
+    spans[spans.len() / 2]
+}
+
+/// That a check objects, in these words.
+fn objects(checked: Checked, word: &str) -> Checked {
+    match checked {
+        Ok(()) => Err(format!("the check saw nothing wrong, where it should say {word:?}").into()),
+        Err(error) if error.to_string().contains(word) => Ok(()),
+        Err(error) => Err(format!("the check says {error}, not {word:?}").into()),
+    }
+}
