@@ -287,8 +287,9 @@ impl Place {
 
     /// Removes the files of a client. Only when nothing of it is left in the store, or it lives in this process.
     pub(crate) fn clear(&self, client: ClientId) {
-        let _ = fs::remove_file(live::path(&self.folder, client));
+        // The liveness file last: whoever ends in between leaves what the next one finds.
         self.sockets.unbind(client);
+        let _ = fs::remove_file(live::path(&self.folder, client));
     }
 
     /// As if the process of a client had died: its file stays, and nobody holds it.
