@@ -193,6 +193,8 @@ impl Guardian {
 
     fn runner_gone(&mut self) {
         self.runner = None;
+        // First of all: whoever waited for the runner may want to read.
+        self.give_back();
         self.ask(leasehold_clock::now());
     }
 

@@ -1,0 +1,160 @@
+//! A store of its own for every test, and commands under its locks. A test that hangs is ended.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Nothing here takes longer, on a busy machine too.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder with a store in it.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn store(&self) -> String {
+        format!("file:{}", self.path("locks.db").display())
+    }
+
+    /// `leasehold run`, with words that are separated by spaces, and then the command.
+    pub(crate) fn run(&self, words: &str, command: &[&str]) -> Command {
+        let mut run = self.program();
+        run.arg("run").args(words.split_whitespace());
+        if !command.is_empty() {
+            run.arg("--").args(command);
+        }
+        run
+    }
+
+    /// `leasehold run … -c line`.
+    pub(crate) fn shell(&self, words: &str, line: &str) -> Command {
+        let mut run = self.run(words, &[]);
+        run.args(["-c", line]);
+        run
+    }
+
+    /// `leasehold` on this store, in this folder.
+    pub(crate) fn program(&self) -> Command {
+        let mut program = Command::new(program());
+        program.current_dir(self.0.path()).env("LEASEHOLD_STORE", self.store()).env("LEASEHOLD", program_path());
+        for inherited in ["NAME", "FENCE", "FENCES", "OWNER", "STORE_LABEL", "PASSWORD"] {
+            program.env_remove(format!("LEASEHOLD_{inherited}"));
+        }
+        program
+    }
+
+    /// A shell on this store, in this folder, with the path of `leasehold` in `$LEASEHOLD`.
+    pub(crate) fn outside(&self, line: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(self.0.path()).env("LEASEHOLD_STORE", self.store());
+        shell.env("LEASEHOLD", program_path());
+        shell
+    }
+
+    /// Whether nobody holds the lock.
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        code(&output(self.run(&format!("{name} --no-wait"), &["true"]))) == 0
+    }
+}
+
+fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_leasehold")
+}
+
+pub(crate) fn program_path() -> &'static Path {
+    Path::new(program())
+}
+
+/// Runs to the end, and gives all that was printed.
+pub(crate) fn output(mut command: Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    in_time(pid, move || child.wait_with_output().unwrap())
+}
+
+/// Does something that waits for a process, and ends the process if it takes too long.
+pub(crate) fn in_time<T: Send + 'static>(pid: Pid, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("nothing came from process {} in {PATIENCE:?}", pid.as_raw_nonzero());
+    })
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("{}: {}", output.status, stderr(output)))
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A command that runs beside the test, whose lines are waited for.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    lines: mpsc::Receiver<String>,
+    errors: mpsc::Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        let errors = lines_of(child.stderr.take().unwrap());
+        Self { child, lines, errors }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("a line")
+    }
+
+    /// The next line that it prints on standard error.
+    pub(crate) fn error_line(&self) -> String {
+        self.errors.recv_timeout(PATIENCE).expect("a line on standard error")
+    }
+
+    /// Its end, and what else it said on standard error.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        let pid = self.pid();
+        let status = in_time(pid, move || self.child.wait().unwrap());
+        (status, self.errors.into_iter().collect::<Vec<_>>().join("\n"))
+    }
+}
+
+fn lines_of(from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

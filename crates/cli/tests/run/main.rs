@@ -1,0 +1,11 @@
+//! `run` with real processes: what goes in and out, flags, signals, nesting, terminals.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod harness;
+
+mod flags;
+mod nesting;
+mod passing;
+mod signals;
+#[cfg(target_os = "linux")]
+mod terminal;
