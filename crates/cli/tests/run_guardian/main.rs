@@ -1,0 +1,46 @@
+//! No descendant works on beside the next holder, whatever happens to the runner: real processes, real faults, one clock.
+//!
+//! The command and all that it starts write the time to a file, again and again. The next holder waits meanwhile, and reads the same
+//! clock when it is granted the lock: no stamp may be later. Every kind of command is tried with every fault, many times.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[cfg(target_os = "linux")]
+mod beating;
+#[cfg(target_os = "linux")]
+mod trial;
+#[cfg(target_os = "linux")]
+mod wall;
+
+/// There is no subreaper elsewhere: what leaves its process group cannot be found.
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() {
+    use beating::Kind;
+    use trial::Fault;
+
+    let words: Vec<String> = std::env::args().collect();
+    if words.get(1).is_some_and(|word| word == beating::WORD) {
+        return beating::beat(&words[2], &words[3]);
+    }
+    let mut arguments = libtest_mimic::Arguments::from_args();
+    // They mostly wait: more of them than there are cores.
+    arguments.test_threads.get_or_insert(6);
+    let mut trials = Vec::new();
+    for round in 0..8 {
+        for fault in Fault::ALL {
+            for kind in Kind::ALL {
+                let run = move || trial::run(fault, kind, round).map_err(Into::into);
+                trials.push(libtest_mimic::Trial::test(format!("{fault:?}::{kind:?}::{round}"), run));
+            }
+        }
+    }
+    trials.push(libtest_mimic::Trial::test("the_check_finds_a_guardian_that_does_nothing", || {
+        match trial::run(Fault::NobodyGuards, Kind::Plain, 0) {
+            Err(found) if found.contains("after the grant") => Ok(()),
+            other => Err(format!("{other:?}").into()),
+        }
+    }));
+    libtest_mimic::run(&arguments, trials).exit();
+}
