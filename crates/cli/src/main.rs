@@ -31,8 +31,8 @@ fn main() {
 }
 
 fn run() -> Exit {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == run::GUARDIAN) {
-        return run::guardian();
+    if let Some(exit) = run::helper() {
+        return exit;
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, WaitStatus};
 
 use super::descendants::{self, Descendants, Reaped};
 use super::message::{self, Ended, Message, Place, Start};
+use super::starter;
 use super::terminal::{self, Terminal};
 use super::times::Times;
 use super::wake::Wake;
@@ -103,9 +104,6 @@ impl Guardian {
         let own_group = (start.place != Place::RunnersGroup).then_some(command);
         let terminal = own_group.and_then(|group| reachable_terminal(&input, home, group));
         drop(input);
-        if let (Place::Foreground, Some(terminal)) = (start.place, &terminal) {
-            terminal.give();
-        }
         tell(&runner, Message::Started(command.as_raw_nonzero().get()));
         Ok(Some(Self {
             runner: Some(runner),
@@ -317,6 +315,9 @@ fn tell(mut runner: &UnixStream, message: Message) {
 }
 
 fn spawn(start: &Start, input: &OwnedFd) -> io::Result<Pid> {
+    if start.place == Place::Foreground {
+        return starter::spawn(start, input);
+    }
     let (name, arguments) = start.words.split_first().ok_or(io::ErrorKind::NotFound)?;
     let mut command = Command::new(name);
     command.args(arguments).stdin(Stdio::from(input.try_clone()?));

@@ -1,26 +1,48 @@
 //! Running a command under a lock: runner → guardian → command. Why it is built so: docs/decisions/0006-guardian.md.
 
+use std::io;
+use std::path::PathBuf;
+
+use crate::exit::Exit;
+
 mod descendants;
 mod environment;
 mod guardian;
 mod job;
 mod message;
+mod plan;
 #[cfg(target_os = "linux")]
 mod proc_files;
 mod report;
 mod runner;
 mod signals;
+mod starter;
 mod terminal;
 mod times;
 mod wake;
 
-pub(crate) use environment::{Nesting, Outer, variables};
-pub(crate) use guardian::main as guardian;
+pub(crate) use environment::variables;
+pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::{Report, check as check_report};
 pub(crate) use runner::{Job, Outcome, Why, run};
 pub(crate) use signals::Signals;
 pub(crate) use terminal::without_stops;
-pub(crate) use times::{Times, grace};
 
 /// The first argument that makes this program a guardian. For no one but `run`.
-pub(crate) const GUARDIAN: &str = "__guardian";
+const GUARDIAN: &str = "__guardian";
+/// The one that makes it a starter.
+const STARTER: &str = "__starter";
+
+/// Does the part of a helper process, if this process is one.
+pub(crate) fn helper() -> Option<Exit> {
+    match std::env::args_os().nth(1)?.to_str()? {
+        GUARDIAN => Some(guardian::main()),
+        STARTER => Some(starter::main()),
+        _ => None,
+    }
+}
+
+/// On Linux the very file that runs, though it was replaced or removed meanwhile.
+fn this_program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}

@@ -60,6 +60,11 @@ fn text(fence: u64) -> Option<String> {
 }
 
 impl Report {
+    /// Of these names, as they are given.
+    pub(crate) fn of(names: &str) -> Self {
+        Self { name: names.to_owned(), ..Self::default() }
+    }
+
     /// The fences of a grant, in the order of names.
     fn granted(&mut self, mut locks: Vec<NameAndFence>) {
         self.fence = locks.first().map(|lock| lock.fence);
@@ -77,12 +82,12 @@ impl Report {
     }
 
     /// The lock was lost, or would have been.
-    pub(crate) fn lost(&mut self, why: Option<Why>) {
+    pub(crate) fn lost(&mut self, why: Why) {
         self.outcome = "lost";
         self.reason = Some(match why {
-            Some(Why::TimeEnded) => "time_ended",
-            Some(Why::NoGuardian) => "no_guardian",
-            Some(Why::Lost) | None => "gone",
+            Why::TimeEnded => "time_ended",
+            Why::NoGuardian => "no_guardian",
+            Why::Lost => "gone",
         });
     }
 
@@ -98,6 +103,7 @@ impl Report {
                 Exit::USAGE => "usage",
                 Exit::UNREACHABLE => "unreachable",
                 Exit::UNFIT => "unfit",
+                exit if exit.code() > 128 => "signal",
                 _ => "bug",
             };
         }

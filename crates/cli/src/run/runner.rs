@@ -20,7 +20,7 @@ use super::message::{self, Ended, Message, Place, Start};
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
 use super::times::Times;
-use super::{GUARDIAN, job};
+use super::{GUARDIAN, job, this_program};
 use crate::exit::{Exit, Failure};
 
 /// The deadline is looked at this often in a lease, for renewals that moved it and for clocks that jumped,
@@ -272,9 +272,4 @@ fn start_guardian(control: OwnedFd, variables: &[(&'static str, String)]) -> io:
     command.arg0("lease-guardian").arg(GUARDIAN).stdin(Stdio::from(control)).process_group(0);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     command.spawn()
-}
-
-/// On Linux the very file that runs, though it was replaced or removed meanwhile.
-fn this_program() -> io::Result<std::path::PathBuf> {
-    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }

@@ -112,10 +112,19 @@ fn a_command_reads_the_terminal() {
 #[test]
 fn the_commands_group_has_the_terminal() {
     let mut shell = Shell::start();
-    shell.types("$L run x -- sh -c 'set -- $(cat /proc/$$/stat); echo $5 is $8 is $$.'\n");
-    shell.sees(" is ");
+    // From its first moment: it is tried often, and quickly.
+    let line = "set -- $(cat /proc/$$/stat); [ $5 = $8 ] && [ $5 = $$ ]";
+    shell.types(&format!("for i in 1 2 3 4 5 6 7 8 9 10; do $L run x -- sh -c '{line}' || break; done\n"));
     shell.code_is(0);
-    shell.types("$L run x -- sh -c 'set -- $(cat /proc/$$/stat); [ $5 = $8 ] && [ $5 = $$ ]'\n");
+    shell.types("$L run x -- /no/such\n");
+    shell.sees("not found");
+    shell.code_is(127);
+    shell.types("$L run x -- /etc/passwd\n");
+    shell.code_is(126);
+    shell.types(
+        "grep -E '^Sig(Blk|Ign)' /proc/self/status >a; $L run x -- grep -E '^Sig(Blk|Ign)' /proc/self/status >b\n",
+    );
+    shell.types("cmp a b\n");
     shell.code_is(0);
 }
 

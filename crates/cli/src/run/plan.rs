@@ -1,0 +1,80 @@
+//! What `run` is to do, from its arguments: which lock, for whom, for how long, and what to start.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use leasehold::{Client, Lock, Name, Owner};
+
+use super::environment::{Nesting, Outer};
+use super::times::{self, Times};
+use crate::args::RunArgs;
+use crate::exit::Failure;
+use crate::{human, settings};
+
+/// A lock as it is to be taken.
+pub(crate) struct Plan {
+    pub(crate) lock: Lock,
+    pub(crate) lease: Duration,
+    pub(crate) times: Times,
+    /// The `run` around this one, where its lock is joined.
+    pub(crate) joined: Option<Outer>,
+}
+
+impl Plan {
+    pub(crate) fn new(args: &RunArgs, client: &Client, names: &[Name]) -> Result<Self, Failure> {
+        let lease = args.lease.or(args.keep).unwrap_or_else(|| client.defaults().term.lease());
+        let times = times(args, lease)?;
+        let joined = if args.who.owner.is_some() { None } else { joined(names, client.store_label())? };
+        let mut lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
+        lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
+        lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
+        lock = args.at_least.into_iter().fold(lock, Lock::at_least);
+        lock = args.who.label.iter().fold(lock, Lock::label);
+        Ok(Self { lock, lease, times, joined })
+    }
+}
+
+/// What can be known to be wrong before anything is asked.
+pub(crate) fn check(args: &RunArgs) -> Result<(), Failure> {
+    for (flag, given) in [("--keep", args.keep), ("--lease", args.lease)] {
+        given.map(|given| settings::lease(flag, given)).transpose()?;
+    }
+    args.lease.or(args.keep).map(|lease| times(args, lease)).transpose()?;
+    Ok(())
+}
+
+fn times(args: &RunArgs, lease: Duration) -> Result<Times, Failure> {
+    let lease = lease.min(args.max_hold.unwrap_or(Duration::MAX));
+    if let Some(grace) = times::grace(lease, args.grace) {
+        return Ok(Times::new(lease, grace));
+    }
+    let (grace, lease) = (human::span(args.grace.unwrap_or_default()), human::span(lease));
+    Err(Failure::usage(format!("a grace of {grace} is half the lease of {lease} or more"))
+        .with_hint("make --grace shorter, or --keep, --lease or --max-hold longer"))
+}
+
+/// A fresh one is explicit all the same, so that a `run` inside can be the same owner.
+fn owner(args: &RunArgs, joined: Option<&Outer>) -> Result<Owner, Failure> {
+    settings::owner(args.who.owner.as_deref().or(joined.map(|outer| outer.owner.as_str())))
+}
+
+/// The `run` around this one, if it has these locks. One that has only some of them would be waited for, for ever.
+fn joined(names: &[Name], store_label: &str) -> Result<Option<Outer>, Failure> {
+    let Some(outer) = Outer::of_process() else { return Ok(None) };
+    match outer.nesting(names, store_label) {
+        Nesting::Apart => Ok(None),
+        Nesting::Within => Ok(Some(outer)),
+        Nesting::Across(name) => {
+            let what = format!("{:?} is held by the run around this one, and the others are not", name.as_str());
+            Err(Failure::usage(what).with_hint("leave that name out here, or take all of them in the outer run"))
+        }
+    }
+}
+
+/// The command and its arguments.
+pub(crate) fn words(args: &RunArgs) -> Vec<OsString> {
+    match &args.line {
+        Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
+        None => args.command.clone(),
+    }
+}
