@@ -58,9 +58,11 @@ impl Descendants {
             // In one step, so that one which forks all the time cannot be missed.
             let _ = rustix::process::kill_process_group(group, signal);
         }
+        if signal == Signal::KILL {
+            return system::kill_below(self.root, self.spare);
+        }
         for process in system::below(self.root) {
-            let in_group = self.group.is_some_and(|group| process.group == group);
-            if Some(process.pid) != self.spare && (!in_group || signal == Signal::KILL) {
+            if Some(process.pid) != self.spare && Some(process.group) != self.group {
                 process.signal(signal);
             }
         }

@@ -1,11 +1,15 @@
 //! Processes as Linux shows them in `/proc`: who is below whom, and a signal that reaches the one that was meant.
 
+use std::collections::HashSet;
 use std::fs;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
+/// How often one round of killing looks for new processes: time is looked at between two rounds.
+const LOOKS: u32 = 100;
+
 /// A process that was seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) group: Pid,
@@ -30,6 +34,32 @@ pub(super) fn below(root: Pid) -> Vec<Process> {
         }
     }
     found
+}
+
+/// Kills all descendants of `root` but `spare`, and looks again at once for as long as there are new ones: some fork all the time.
+/// `root` is this process, and waits for none of its children meanwhile.
+pub(super) fn kill_below(root: Pid, spare: Option<Pid>) {
+    let mut killed = HashSet::new();
+    for _ in 0..LOOKS {
+        let mut is_new = false;
+        // Children of this process keep their numbers until it has waited for them: so they need no second look, which would give
+        // them time to fork.
+        for child in children(root).unwrap_or_default() {
+            if Some(child) != spare && killed.insert((child, None)) {
+                is_new = true;
+                let _ = kill_process(child, Signal::KILL);
+            }
+        }
+        for process in below(root) {
+            if Some(process.pid) != spare && killed.insert((process.pid, Some(process.start))) {
+                is_new = true;
+                process.signal(Signal::KILL);
+            }
+        }
+        if !is_new {
+            return;
+        }
+    }
 }
 
 /// The children of all threads of a process. None where the kernel does not list them.

@@ -9,7 +9,7 @@ const GRACE_MAX: Duration = Duration::from_secs(5);
 /// Its part of the lease.
 const GRACE_PART: u32 = 6;
 /// SIGKILL comes this part of the grace before the deadline,
-const KILL_PART: u32 = 3;
+const KILL_PART: u32 = 2;
 /// but no sooner before it than this;
 const KILL_MAX: Duration = Duration::from_millis(500);
 /// and, whatever the grace, this part of the lease,
@@ -97,8 +97,8 @@ mod tests {
                 assert!(deadline.since(times.term_at(deadline)) < lease / 2, "{times:?}");
             }
         }
-        let shortest = Times::new(ms(200), ms(33));
-        assert_eq!((shortest.term, shortest.kill), (ms(33), ms(11)));
+        let shortest = Times::new(ms(200), ms(32));
+        assert_eq!((shortest.term, shortest.kill), (ms(32), ms(16)));
     }
 
     #[test]

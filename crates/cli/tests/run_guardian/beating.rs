@@ -61,7 +61,7 @@ pub(crate) fn beat(role: &str, path: &str) {
         "away" => drop(rustix::process::setsid()),
         "Comet" => {
             let _ = rustix::process::setsid();
-            stamp(&file, 4);
+            stamp(&file, 20);
             return start("Comet", path);
         }
         other => panic!("no role {other}"),

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use leasehold::{Attempt, Client};
+use leasehold::{Attempt, Client, Error, ErrorKind};
 use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -16,6 +16,8 @@ use crate::wall;
 
 /// Nothing here takes longer, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest lease that is tried.
+const LEASE_MAX: Duration = Duration::from_secs(8);
 /// How long the next holder looks for those who work on.
 const LOOK: Duration = Duration::from_millis(40);
 
@@ -38,20 +40,43 @@ impl Fault {
 }
 
 /// Runs it. The error is what the check found.
+///
+/// Leases are short, to have many trials: on a busy machine the lock may be lost before the fault. Then it is tried again with a
+/// longer one.
 pub(crate) fn run(fault: Fault, kind: Kind, round: u64) -> Result<(), String> {
+    let mut lease = Duration::from_millis([600, 1_000, 800][usize::try_from(round % 3).unwrap()]);
+    loop {
+        match run_with(fault, kind, round, lease) {
+            Err(TooBusy) if lease < LEASE_MAX => lease *= 2,
+            Err(TooBusy) => return Err("the command was never there as a whole".to_owned()),
+            Ok(checked) => return checked,
+        }
+    }
+}
+
+/// The lock was lost before the command and all that it starts were there.
+struct TooBusy;
+
+fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Result<(), String>, TooBusy> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let stamps = path("stamps");
     fs::write(&stamps, "").unwrap();
     let store = format!("file:{}", path("locks.db").display());
-    let lease = ["600ms", "1s", "800ms"][usize::try_from(round % 3).unwrap()];
+    let lease = format!("{}ms", lease.as_millis());
     let term = if fault == Fault::LeaseEnds { "--lease" } else { "--keep" };
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(["--store", &store, "run", "x", term, lease, "--"]);
+    command.args(["--store", &store, "run", "x", term, &lease, "--"]);
     command.arg(std::env::current_exe().unwrap()).args([WORD, &format!("{kind:?}")]).arg(&stamps);
     wall::steppable(&mut command, &path("step"));
     let mut runner = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let guardian = started(&mut runner, kind)?;
+    let guardian = match started(&mut runner, kind) {
+        Ok(guardian) => guardian,
+        Err(busy) => {
+            runner.wait().unwrap();
+            return Err(busy);
+        }
+    };
     while fs::metadata(&stamps).unwrap().len() == 0 {
         std::thread::yield_now();
     }
@@ -59,8 +84,20 @@ pub(crate) fn run(fault: Fault, kind: Kind, round: u64) -> Result<(), String> {
     // Anywhere between two renewals.
     std::thread::sleep(Duration::from_millis(round * 41 % 300));
     let runner_pid = Pid::from_child(&runner);
+    if runner.try_wait().unwrap().is_some() {
+        return Err(TooBusy);
+    }
     strike(fault, runner_pid, guardian, &path("step"), round);
-    let granted = next.recv_timeout(PATIENCE).map_err(|_| "nobody got the lock".to_owned())?;
+    let granted = match next.recv_timeout(PATIENCE * 2) {
+        Ok(Ok(granted)) => granted,
+        // A runner that was stopped in the middle of a write leaves the file to nobody.
+        Ok(Err(error)) if error.kind() == ErrorKind::Unreachable => {
+            let _ = kill_process(runner_pid, Signal::CONT);
+            runner.wait().unwrap();
+            return Err(TooBusy);
+        }
+        other => return Ok(Err(format!("the next holder: {other:?}"))),
+    };
     let survivors = survivors(&stamps, runner_pid);
     std::thread::sleep(LOOK);
     let checked = check(&stamps, granted, &survivors);
@@ -69,18 +106,18 @@ pub(crate) fn run(fault: Fault, kind: Kind, round: u64) -> Result<(), String> {
     }
     let status = runner.wait().unwrap();
     let expected = if fault == Fault::RunnerKilled { None } else { Some(76) };
-    match checked {
+    Ok(match checked {
         Ok(()) if status.code() != expected => Err(format!("the runner ended with {status}")),
         checked => checked,
-    }
+    })
 }
 
 /// Waits until the command and all that it starts are there. The guardian is the parent of the first.
-fn started(runner: &mut Child, kind: Kind) -> Result<Pid, String> {
+fn started(runner: &mut Child, kind: Kind) -> Result<Pid, TooBusy> {
     let (sender, lines) = mpsc::channel();
     let output = BufReader::new(runner.stdout.take().unwrap());
     std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    let line = || lines.recv_timeout(PATIENCE).map_err(|_| "the command did not start".to_owned());
+    let line = || lines.recv_timeout(PATIENCE).map_err(|_| TooBusy);
     let guardian = Pid::from_raw(line()?.parse().unwrap()).unwrap();
     for _ in 1..kind.lines() {
         line()?;
@@ -91,7 +128,10 @@ fn started(runner: &mut Child, kind: Kind) -> Result<Pid, String> {
 }
 
 fn strike(fault: Fault, runner: Pid, guardian: Pid, step: &Path, round: u64) {
-    let send = |pid, signal| kill_process(pid, signal).unwrap();
+    // It may be over already, on a busy machine.
+    let send = |pid, signal| {
+        let _ = kill_process(pid, signal);
+    };
     match fault {
         Fault::RunnerStopped => send(runner, Signal::STOP),
         Fault::RunnerKilled => send(runner, Signal::KILL),
@@ -112,16 +152,18 @@ fn strike(fault: Fault, runner: Pid, guardian: Pid, step: &Path, round: u64) {
 }
 
 /// Waits for the lock beside the trial, says when it had it, and keeps it for a while.
-fn next_holder(store: String) -> mpsc::Receiver<Moment> {
+fn next_holder(store: String) -> mpsc::Receiver<Result<Moment, Error>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let client = Client::connect(&store).await.unwrap();
-            let Attempt::Granted(guard) = client.lock("x").acquire_within(PATIENCE).await.unwrap() else { return };
-            sender.send(leasehold_clock::now()).unwrap();
-            tokio::time::sleep(LOOK * 2).await;
-            let _ = guard.release().await;
+            let taken = client.lock("x").acquire_within(PATIENCE).await;
+            let _ = sender.send(taken.as_ref().map(|_| leasehold_clock::now()).map_err(Clone::clone));
+            if let Ok(Attempt::Granted(guard)) = taken {
+                tokio::time::sleep(LOOK * 2).await;
+                let _ = guard.release().await;
+            }
         });
     });
     receiver
