@@ -96,8 +96,9 @@ fn by_parents(root: Pid) -> Vec<Process> {
     }
 }
 
+/// A process that is just ending has a group of −1, which is none: a signal to it would go to everybody.
 fn number(text: &str) -> Option<Pid> {
-    Pid::from_raw(text.parse().ok()?)
+    Pid::from_raw(text.parse().ok().filter(|number| *number > 0)?)
 }
 
 impl Process {
@@ -147,6 +148,14 @@ mod tests {
     use rustix::process::getpid;
 
     use super::*;
+
+    #[test]
+    fn only_numbers_above_zero_are_processes() {
+        assert_eq!(number("1"), Pid::from_raw(1));
+        for none in ["-1", "0", "", "x", "99999999999"] {
+            assert_eq!(number(none), None);
+        }
+    }
 
     #[test]
     fn children_and_grandchildren_are_found_both_ways() {

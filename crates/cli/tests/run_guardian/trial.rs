@@ -69,7 +69,7 @@ fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Res
     command.args(["--store", &store, "run", "x", term, &lease, "--"]);
     command.arg(std::env::current_exe().unwrap()).args([WORD, &format!("{kind:?}")]).arg(&stamps);
     wall::steppable(&mut command, &path("step"));
-    let mut runner = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut runner = command.stdout(Stdio::piped()).stderr(fs::File::create(path("errors")).unwrap()).spawn().unwrap();
     let guardian = match started(&mut runner, kind) {
         Ok(guardian) => guardian,
         Err(busy) => {
@@ -107,7 +107,9 @@ fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Res
     let status = runner.wait().unwrap();
     let expected = if fault == Fault::RunnerKilled { None } else { Some(76) };
     Ok(match checked {
-        Ok(()) if status.code() != expected => Err(format!("the runner ended with {status}")),
+        Ok(()) if status.code() != expected => {
+            Err(format!("the runner ended with {status}: {}", fs::read_to_string(path("errors")).unwrap_or_default()))
+        }
         checked => checked,
     })
 }
