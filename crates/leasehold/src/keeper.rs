@@ -1,7 +1,7 @@
 //! The keeper: a thread and a runtime of its own that renew leases and notice in time when they are lost.
 //!
-//! A blocked or busy runtime of the user's cannot starve it. It looks at the clock at least every 100 ms while anything is held,
-//! because timers do not count the time a machine was suspended.
+//! A blocked or busy runtime of the user's cannot starve it. It looks at the clock at least every 100 ms while anything is held
+//! or asked for, because timers do not count the time a machine was suspended. While tasks only wait in line it rests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Two looks are this far apart, so that renewals gather into batches, unless something is due before: a short lease leaves no more
 /// than this between its deadline and its end.
 const BREATH: Duration = Duration::from_millis(2);
-/// After this many looks at nothing the keeper sleeps until it is woken.
+/// After this many looks at which nothing was due the keeper rests: it sleeps until it is woken. And after one, where its last rest
+/// was a long one: else a lock that is taken and given back all the time would wake it each time.
 const IDLE_LOOKS: u32 = 20;
 /// The wall clock may be set or slewed by this much between two looks without being taken for a jump.
 const JUMP: Duration = Duration::from_millis(500);
@@ -145,8 +146,11 @@ async fn keep(shell: &Arc<Shell>, waker: &Waker) {
         if idle > IDLE_LOOKS && shell.may_rest() {
             waker.looks_at(Moment::NEVER);
             waker.wake.notified().await;
-            // The table was empty until then: whatever the wall clock did before concerns no lease.
+            // Nothing was held or asked for until then: whatever the wall clock did before concerns no lease.
             wall = shell.rested().unwrap_or_else(WallWatch::new);
+            if leasehold_clock::now().since(now) < LOOK {
+                idle = 0;
+            }
             continue;
         }
         let until = next.unwrap_or(Moment::NEVER).min(now + LOOK);
@@ -206,7 +210,7 @@ impl WallWatch {
         Self { moment: leasehold_clock::now(), wall: leasehold_clock::wall() }
     }
 
-    fn jumped(&mut self, now: Moment) -> Option<Duration> {
+    pub(crate) fn jumped(&mut self, now: Moment) -> Option<Duration> {
         let before = std::mem::replace(self, Self { moment: now, wall: leasehold_clock::wall() });
         let ahead = self.wall.since(before.wall).saturating_sub(now.since(before.moment));
         (ahead > JUMP).then_some(ahead)

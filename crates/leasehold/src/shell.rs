@@ -50,7 +50,7 @@ pub(crate) struct State {
     /// Of guards that somebody watches.
     pub(crate) lost: HashMap<HoldId, Arc<LostCell>, Hasher>,
     pub(crate) closed: bool,
-    /// The keeper sleeps until it is woken: the table was empty as it lay down, and nothing has happened since.
+    /// The keeper sleeps until it is woken: no lease was there or on its way as it lay down, and nothing has happened since.
     keeper_rests: bool,
     /// The clocks as the keeper was woken from that, before anything was sent.
     roused: Option<WallWatch>,
@@ -296,10 +296,11 @@ impl Shell {
         Arc::strong_count(&self.errands) > 1
     }
 
-    /// The keeper wants to sleep until it is woken: only while the table is empty, for a call under way may yet bring a lease.
+    /// The keeper wants to sleep until it is woken: only while nothing is held and no call under way may yet bring a lease. Whoever
+    /// wakes up in line to ask again steps the table before, and so wakes the keeper.
     pub(crate) fn may_rest(&self) -> bool {
         let mut state = self.state();
-        state.keeper_rests = state.table.is_empty();
+        state.keeper_rests = state.table.only_waits();
         state.keeper_rests
     }
 
@@ -369,11 +370,15 @@ impl Stepped {
 
 #[cfg(all(test, not(shuttle), feature = "memory"))]
 mod tests {
-    /// A lease may come of a call under way: the keeper watches the wall clock for as long as anything is in the table, and from
+    use std::time::Duration;
+
+    use crate::{Client, Guard};
+
+    /// A lease may come of a call under way: the keeper watches the wall clock for as long as anything is held or asked for, and from
     /// before the first sending after a rest.
     #[tokio::test]
-    async fn the_keeper_rests_only_while_the_table_is_empty() {
-        let client = crate::Client::connect("memory:rests").await.unwrap();
+    async fn the_keeper_rests_only_while_nothing_is_held() {
+        let client = Client::connect("memory:rests").await.unwrap();
         let shell = &client.shell;
         let guard = client.lock("a").acquire().await.unwrap();
         assert!(!shell.may_rest());
@@ -382,5 +387,37 @@ mod tests {
         let guard = client.lock("a").acquire().await.unwrap();
         assert!(shell.rested().is_some(), "the clocks were not read as the first acquire was made");
         drop(guard);
+    }
+
+    /// One that only waits needs no watch; when it asks again the watch begins before that, and knows of nothing earlier.
+    #[tokio::test]
+    async fn the_keeper_rests_while_tasks_only_wait() {
+        let (client, held, waiting) = one_waits("memory:waits").await;
+        let shell = &client.shell;
+        assert!(shell.may_rest());
+        held.release().await.unwrap();
+        let guard = waiting.await.unwrap();
+        assert!(!shell.may_rest());
+        let watch = shell.rested();
+        let mut watch = watch.expect("the clocks were not read as the waiter asked again");
+        assert_eq!(watch.jumped(leasehold_clock::now()), None);
+        drop(guard);
+    }
+
+    /// A client with a task that sleeps in line for a lock that another client holds.
+    async fn one_waits(url: &str) -> (Client, Guard, tokio::task::JoinHandle<Guard>) {
+        let other = Client::connect(url).await.expect("a client");
+        let held = other.lock("a").acquire().await.expect("a grant");
+        let client = Client::connect(url).await.expect("a client");
+        let lock = client.lock("a");
+        let waiting = tokio::spawn(async move { lock.acquire().await.expect("a grant") });
+        let sleeps = || {
+            let state = client.shell.state();
+            !state.table.is_empty() && state.table.only_waits()
+        };
+        while !sleeps() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        (client, held, waiting)
     }
 }

@@ -281,6 +281,11 @@ impl Entry {
         self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty() && self.leaving.is_empty()
     }
 
+    /// Nobody holds it and nothing is under way to the store, though tasks may sleep in line.
+    pub(crate) fn only_waits(&self) -> bool {
+        self.held.is_none() && self.leaving.is_empty() && matches!(self.ask, Ask::Idle | Ask::Sleeping(_))
+    }
+
     /// Whether a task has nothing to do but to wait behind others: another task here holds it validly, or asks for it.
     pub(crate) fn must_queue(&self, now: Moment, id: TicketId, want: &Want) -> bool {
         if self.head().is_none_or(|(head, _)| head > id) && matches!(self.ask, Ask::Sleeping(_)) {

@@ -204,6 +204,11 @@ impl Table {
         self.entries.is_empty()
     }
 
+    /// Whether nothing is held and no call is under way: tasks at most sleep in line. No lease can come before the next step.
+    pub fn only_waits(&self) -> bool {
+        self.lengthening.is_empty() && self.entries.values().all(Entry::only_waits)
+    }
+
     /// The names in use, for people and for finding out what was left over.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.entries.keys()

@@ -534,3 +534,32 @@ fn a_lease_is_not_left_while_an_earlier_sending_of_it_is_open() {
     bench.pass(wait);
     assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
 }
+
+#[test]
+fn a_table_only_waits_while_nothing_is_held_and_no_call_is_under_way() {
+    let mut bench = Bench::new();
+    assert!(bench.table.only_waits());
+    let id = bench.want(&["a"], &fresh(1), KEPT);
+    assert!(!bench.table.only_waits(), "an acquire is under way");
+    let (ask, _) = bench.call();
+    bench.busy(ask, "a");
+    assert!(!bench.table.only_waits(), "a subscription is under way");
+    let (watch, _) = bench.call();
+    let reply = bench.ok(());
+    bench.step(Input::Answer(watch, Answer::Watch(reply)));
+    let (ask, _) = bench.call();
+    bench.busy(ask, "a");
+    assert!(bench.sleeps(id) && bench.table.only_waits());
+    bench.pass(Duration::from_secs(1));
+    bench.step(Input::Woke(id, named("a")));
+    assert!(!bench.table.only_waits(), "it asks again");
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE);
+    let hold = bench.granted().unwrap().hold;
+    assert!(!bench.table.only_waits(), "it is held");
+    bench.step(Input::Release(hold, named("a")));
+    assert!(!bench.table.only_waits(), "a release is under way");
+    let (release, _) = bench.call();
+    bench.release_answered(release, Released::Released { waiters: None });
+    assert!(bench.table.only_waits());
+}
