@@ -88,6 +88,11 @@ impl Options {
         }
     }
 
+    /// Whether nobody needs the lock once the process is gone: it was to be kept, and for no minimum time.
+    pub fn ends_with_process(&self) -> bool {
+        matches!(self.term, Term::Kept(_)) && self.at_least.is_zero()
+    }
+
     /// Checks every option against its bounds and the store's.
     ///
     /// # Errors

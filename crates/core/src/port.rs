@@ -145,6 +145,8 @@ pub struct Renew {
     pub hold: Option<RequestId>,
     /// For how long, from its execution. A renewal never shortens a lease.
     pub term: Duration,
+    /// As [`Acquire::kept`]. False takes that back for good: somebody needs it though the process be gone.
+    pub kept: bool,
 }
 
 /// What became of a renewal.

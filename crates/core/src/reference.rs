@@ -209,6 +209,7 @@ impl Reference {
             end = end.max(Some(hold.expires));
         }
         row.lease = renew.term;
+        row.kept &= renew.kept;
         row.look_again();
         end.map_or(Renewed::Lost, |end| Renewed::Kept { left: end.since(now) })
     }
@@ -463,9 +464,9 @@ impl Row {
         if !again && matches!(self.owner, StoreOwner::Shared(_)) {
             self.holds.push(Hold { request: request.request, expires: now + request.lease });
             self.lease = self.lease.max(request.lease);
-            self.kept &= request.kept;
             self.look_again();
         }
+        self.kept &= request.kept;
         let left = self.hold(request.request).map_or(Duration::ZERO, |hold| hold.expires.since(now));
         Granted { block: self.block, holds: self.count(now), left }
     }

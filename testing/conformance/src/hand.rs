@@ -115,7 +115,7 @@ impl Hand {
     /// The store's.
     pub async fn renew(&self, taken: &Acquire, fence: Fence, term: Duration) -> Result<Renewed, Error> {
         let lease = Lease { name: taken.names.first().clone(), owner: taken.owner.clone(), fence };
-        let answered = self.store.renew(vec![Renew { lease, hold: None, term }]).await?;
+        let answered = self.store.renew(vec![Renew { lease, hold: None, term, kept: false }]).await?;
         Ok(answered.result[0])
     }
 

@@ -97,7 +97,8 @@ impl Table {
             self.last_number = number;
             let request = RequestId { client, number };
             let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
-            Series { number, owner, asker: id, names: want.names.clone(), taint: None, over: now }
+            let kept = want.options.ends_with_process();
+            Series { number, owner, asker: id, names: want.names.clone(), kept, taint: None, over: now }
         });
         series.asker = id;
         let lease = want.options.lease();
@@ -116,7 +117,7 @@ impl Table {
             seen: self.seen,
             not_after,
             enlist: !want.once && want.options.wait_mode == WaitMode::Notified,
-            kept: matches!(want.options.term, Term::Kept(_)) && want.options.at_least.is_zero(),
+            kept: series.kept,
             about: want.about.clone(),
         };
         entry.enlisted |= request.enlist;
@@ -254,6 +255,7 @@ impl Table {
             taint: series.taint.unwrap_or_default(),
             renew_due: lease::renew_due(sent, left),
             renewing: false,
+            kept: series.kept,
             at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },
             about: want.about.clone(),
             holds: SmallVec::new(),

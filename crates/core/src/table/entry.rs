@@ -158,6 +158,8 @@ pub(crate) struct Series {
     pub(crate) owner: StoreOwner,
     pub(crate) asker: TicketId,
     pub(crate) names: Names,
+    /// The store may end it with this process.
+    pub(crate) kept: bool,
     /// A sending whose answer was lost may be executed until then, by the store's clock.
     pub(crate) taint: Option<StoreTime>,
     /// And here, what it may have granted is over.
@@ -193,6 +195,8 @@ pub(crate) struct Held {
     pub(crate) taint: StoreTime,
     pub(crate) renew_due: Moment,
     pub(crate) renewing: bool,
+    /// The store may end it with this process.
+    pub(crate) kept: bool,
     /// Others are to be kept out until then.
     pub(crate) at_least: Moment,
     pub(crate) about: Arc<About>,
@@ -405,7 +409,7 @@ impl Series {
             (StoreOwner::Shared(mine), Some(id)) => mine == id,
             _ => false,
         };
-        owner && self.names == want.names
+        owner && self.names == want.names && self.kept == want.options.ends_with_process()
     }
 }
 
@@ -440,7 +444,7 @@ impl Held {
     /// A request to keep it for `term` from now.
     pub(crate) fn renewal(&self, client: ClientId, name: &Name, term: Duration) -> Renew {
         let lease = Lease { name: name.clone(), owner: self.owner(client), fence: self.block.first };
-        Renew { lease, hold: Some(RequestId { client, number: self.number }), term }
+        Renew { lease, hold: Some(RequestId { client, number: self.number }), term, kept: self.kept }
     }
 
     /// The owner as the store keeps it.

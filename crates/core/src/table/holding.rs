@@ -18,7 +18,8 @@ use crate::time::Moment;
 use crate::waiting;
 
 impl Table {
-    /// The owner holds it already: count, without asking the store, unless it needs the lease for longer.
+    /// The owner holds it already: count, without asking the store, unless it needs the lease for longer, or beyond the end of
+    /// this process where the store would end it then.
     pub(super) fn reenter(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
         let hold = self.hold_id();
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
@@ -26,7 +27,11 @@ impl Table {
             Term::Kept(_) => held.needed_until() > held.deadline,
             Term::Fixed(term) => lease::deadline(now, term) <= held.deadline,
         };
-        if !long_enough {
+        // Nobody else can be an owner that was generated: its fixed time is of no use to anybody after this process.
+        let used_later = held.is_shared() || !want.options.at_least.is_zero();
+        let outlives = held.kept && used_later && !want.options.ends_with_process();
+        if !long_enough || outlives {
+            held.kept &= !outlives;
             let term = want.options.term.lease();
             let patience = now + self.settings.patience;
             let fresh = || Lengthening { patience, attempts: 0, asleep: None };
@@ -295,6 +300,7 @@ impl Table {
             taint: series.taint.unwrap_or_default(),
             renew_due: Moment::NEVER,
             renewing: false,
+            kept: series.kept,
             at_least: now,
             about: Arc::default(),
             holds: SmallVec::new(),

@@ -321,6 +321,23 @@ fn an_extension_revives_no_guard() {
     assert!(bench.table.time_left(bench.now, &named("a"), short).is_none(), "it was over, and is valid again");
 }
 
+/// A store may end what a process keeps with that process. One who re-enters to have it longer than that takes it back first.
+#[test]
+fn a_reentry_that_outlives_the_process_is_not_the_process_s_to_end() {
+    let mut bench = Bench::new();
+    let owner = Owner::explicit("me").unwrap();
+    bench.hold(&owner, KEPT);
+    bench.want(&["a"], &owner, Term::Fixed(LEASE / 3));
+    assert!(bench.granted().is_none(), "not before the store knows");
+    let (context, request) = bench.call();
+    assert!(matches!(&request, Request::Renew(leases) if !leases[0].kept), "{request:?}");
+    let reply = bench.ok(vec![Renewed::Kept { left: LEASE }]);
+    bench.step(Input::Answer(context, Answer::Renew(reply)));
+    assert!(bench.granted().is_some());
+    bench.want(&["a"], &owner, Term::Fixed(LEASE / 3));
+    assert!(bench.granted().is_some(), "the store knows already");
+}
+
 /// `max_hold` is a limit also for one who extends.
 #[test]
 fn max_hold_is_not_extended() {

@@ -32,7 +32,7 @@ impl Lock {
                 None => self.fence_of("renew", name, &owner).await?,
             };
             let lease = Lease { name: name.clone(), owner: owner.clone(), fence };
-            leases.push(Renew { lease, hold: None, term });
+            leases.push(Renew { lease, hold: None, term, kept: false });
         }
         let renewed =
             self.shell.0.store.renew(leases).await.map_err(|error| self.labelled(error, self.names.first()))?;

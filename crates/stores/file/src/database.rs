@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use rusqlite::Connection;
 
 use crate::error::{self, Fault};
 use crate::machine::Machine;
-use crate::opening;
+use crate::opening::{self, suffixed};
 use crate::rows::{self, Loaded, signed};
 use crate::sweeping::Sweeper;
 
@@ -25,7 +25,9 @@ const YIELDS: i32 = 50;
 /// The pause between two looks at a busy file.
 const PAUSE: Duration = Duration::from_micros(50);
 /// How far the ceiling of fences is raised ahead of the clock: how often that costs a sync of the disk.
-pub(crate) const AHEAD: Duration = Duration::from_secs(10 * 60);
+pub(crate) const AHEAD: Duration = Duration::from_secs(60);
+/// How many times a file that was replaced meanwhile, or just made, is opened.
+const OPENINGS: usize = 4;
 const META: &str = "SELECT epoch FROM meta";
 
 thread_local! {
@@ -75,12 +77,21 @@ impl Clock {
     }
 }
 
+/// The file and what SQLite keeps beside it, by device and number: others may come to stand at those paths.
+#[derive(PartialEq, Eq)]
+struct Standing([Option<(u64, u64)>; 3]);
+
+impl Standing {
+    fn at(path: &Path) -> Self {
+        Self([identity(path), identity(&suffixed(path, "-wal")), identity(&suffixed(path, "-shm"))])
+    }
+}
+
 pub(crate) struct Database {
     connection: Connection,
     path: PathBuf,
     machine: Machine,
-    /// Device and number of the file that is open: another may come to stand at the path.
-    identity: (u64, u64),
+    standing: Standing,
     epoch: Epoch,
     clock: Arc<Clock>,
     reference: Reference,
@@ -106,14 +117,31 @@ pub(crate) struct Done<T> {
 }
 
 impl Database {
-    pub(crate) fn open(path: PathBuf, machine: Machine, patience: Duration) -> Result<Self, Error> {
+    /// Opens the file. Its clock starts above `floor`, where this process knows that a file there had reached that.
+    pub(crate) fn open(path: PathBuf, machine: Machine, patience: Duration, floor: StoreTime) -> Result<Self, Error> {
         give(patience);
-        let connection = opening::open(&path)?;
-        let epoch = opening::enter(&connection, &machine).map_err(Fault::into_error)?;
-        let identity = identity(&path).ok_or_else(error::replaced)?;
-        let reference = Reference::new(0, Duration::ZERO);
-        let clock = Arc::new(Clock(AtomicU64::new(epoch.base.as_nanos())));
-        Ok(Self { connection, path, machine, identity, epoch, clock, reference, sweeper: Sweeper::default() })
+        for _ in 0..OPENINGS {
+            let before = identity(&path);
+            let connection = opening::open(&path)?;
+            let epoch = opening::enter(&connection, &machine, &path, floor).map_err(Fault::into_error)?;
+            let standing = Standing::at(&path);
+            // What stood at the path before and after is what was opened in between. One that was just made is opened once more.
+            if before.is_some() && before == standing.0[0] {
+                let reference = Reference::new(0, Duration::ZERO);
+                let clock = Arc::new(Clock(AtomicU64::new(epoch.base.as_nanos())));
+                return Ok(Self {
+                    connection,
+                    path,
+                    machine,
+                    standing,
+                    epoch,
+                    clock,
+                    reference,
+                    sweeper: Sweeper::default(),
+                });
+            }
+        }
+        Err(error::replaced())
     }
 
     pub(crate) fn clock(&self) -> Arc<Clock> {
@@ -177,23 +205,35 @@ impl Database {
         Ok((now, result))
     }
 
+    /// Reads one name, in one statement.
+    pub(crate) fn peek(&mut self, patience: Duration, name: &Name) -> Result<(StoreTime, Record), Fault> {
+        self.stand_on_the_file(patience)?;
+        give(patience);
+        let (meta, loaded) = rows::load(&self.connection, name)?;
+        if meta.epoch != self.epoch.number {
+            return Err(error::taken_over().into());
+        }
+        Ok((self.epoch.now(), loaded.record))
+    }
+
     /// Puts a higher ceiling on the disk, with a sync: a fence below it never comes again, whatever the power does.
     fn raise_ceiling(&self, needed: Fence) -> Result<(), Fault> {
         let ceiling =
             Fence::at(self.epoch.now() + AHEAD).max(needed.plus(Fence::at(StoreTime::default() + AHEAD).get()));
         opening::synced(&self.connection, |connection| {
-            connection.execute("UPDATE meta SET ceiling = max(ceiling, ?1)", [signed(ceiling.get())]).map(drop)
+            connection.execute("UPDATE meta SET ceiling = max(ceiling, ?1)", [signed(ceiling.get())])?;
+            Ok(())
         })
     }
 
     /// Makes sure that the open file is the one at the path. A file that was removed or replaced is like a server that came back
     /// empty: what was held there is lost, and what is asked now is asked of the file that stands there.
     fn stand_on_the_file(&mut self, patience: Duration) -> Result<(), Fault> {
-        if identity(&self.path) == Some(self.identity) {
+        if Standing::at(&self.path) == self.standing {
             return Ok(());
         }
-        let clock = self.clock.clone();
-        *self = Self { clock, ..Self::open(self.path.clone(), self.machine.clone(), patience)? };
+        let (clock, floor) = (self.clock.clone(), self.epoch.now() + AHEAD);
+        *self = Self { clock, ..Self::open(self.path.clone(), self.machine.clone(), patience, floor)? };
         self.clock.0.store(self.epoch.base.as_nanos(), Ordering::Release);
         Ok(())
     }
@@ -257,7 +297,8 @@ impl Before {
     }
 }
 
-fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
+/// Device and number of what stands at a path.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let found = std::fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))
 }

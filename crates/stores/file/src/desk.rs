@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use leasehold_core::port::Call;
@@ -17,6 +17,9 @@ use crate::unforked::Unforked;
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(10);
 /// How long a call waits for it in all, beside the caller's thread.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// How many times a database that another thread uses is tried before the work is handed over.
+const TRIES: usize = 200;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -62,22 +65,39 @@ impl Desk {
         then: impl FnOnce(Result<T, Error>) -> R + Send + 'static,
         failed: impl FnOnce(Error) -> R + Send + 'static,
     ) -> Call<R> {
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            let done = work(&mut self.database(), AT_ONCE);
+        if let Some(mut database) = self.at_hand() {
+            let done = work(&mut database, AT_ONCE);
+            drop(database);
             if !matches!(done, Err(Fault::Busy)) {
                 return Call::done(then(done.map_err(Fault::into_error)));
             }
         }
+        let limit = leasehold_clock::now() + PATIENCE;
         let (sender, receiver) = oneshot::channel();
         let desk = self.clone();
         self.waiting.fetch_add(1, Ordering::AcqRel);
         self.hand_over(Box::new(move || {
-            let done = work(&mut desk.database(), PATIENCE);
+            let done = work(&mut desk.database(), limit.since(leasehold_clock::now()));
             desk.waiting.fetch_sub(1, Ordering::AcqRel);
             // Whoever asked may be gone.
             let _ = sender.send(then(done.map_err(Fault::into_error)));
         }));
         Call::pending(async move { receiver.await.unwrap_or_else(|_| failed(no_clerk())) })
+    }
+
+    /// The database, where it can be had in a moment and nobody waits already.
+    fn at_hand(&self) -> Option<MutexGuard<'_, Unforked<Database>>> {
+        for _ in 0..TRIES {
+            if self.waiting.load(Ordering::Acquire) > 0 {
+                return None;
+            }
+            match self.database.try_lock() {
+                Ok(database) => return Some(database),
+                Err(TryLockError::Poisoned(database)) => return Some(database.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        None
     }
 
     fn hand_over(&self, job: Job) {

@@ -44,10 +44,10 @@ impl Ear {
             return Ok(());
         }
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bell) = heard.take() {
-            let place = Arc::downgrade(place);
-            let listener = Listener { bell, place, due: None };
+        if let Some(bell) = heard.as_ref() {
+            let listener = Listener { bell: bell.try_clone()?, place: Arc::downgrade(place), due: None };
             std::thread::Builder::new().name("leasehold-ear".into()).spawn(move || listener.run())?;
+            *heard = None;
             self.started.store(true, Ordering::Release);
         }
         Ok(())

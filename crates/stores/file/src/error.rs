@@ -6,6 +6,9 @@ use std::path::Path;
 use leasehold_core::{Error, ErrorKind, Fence, Outcome};
 use rusqlite::ErrorCode;
 
+/// SQLite's `SQLITE_IOERR_SHMSIZE`.
+const SHM_SIZE: i32 = 4874;
+
 /// Why a step was not done.
 #[derive(Debug)]
 pub(crate) enum Fault {
@@ -13,6 +16,8 @@ pub(crate) enum Fault {
     Busy,
     /// The fence would pass the ceiling: it must be raised on the disk first.
     Ceiling(Fence),
+    /// The file has not even the beginning of a database.
+    NoDatabase,
     /// Anything else, ready for the caller.
     Told(Error),
 }
@@ -27,6 +32,7 @@ impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
+            Some(ErrorCode::NotADatabase) => Self::NoDatabase,
             _ => Self::Told(told(error)),
         }
     }
@@ -38,6 +44,7 @@ impl Fault {
         match self {
             Self::Told(error) => error,
             Self::Busy => busy(),
+            Self::NoDatabase => damaged("its beginning is that of no database"),
             Self::Ceiling(_) => Error::new(ErrorKind::Internal, "write", "a fence passed the ceiling twice"),
         }
     }
@@ -62,11 +69,7 @@ fn bad(what: impl Into<String>) -> Error {
 /// SQLite's error, in our words.
 fn told(error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => (
-            ErrorKind::Unfit,
-            format!("the file is damaged ({error})"),
-            "move it away together with its -wal and -shm files; what was held in it is then free, and fences go on by the clock",
-        ),
+        Some(ErrorCode::DatabaseCorrupt) => return damaged(&error.to_string()),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
             ErrorKind::Unfit,
             format!("the file cannot be written ({error})"),
@@ -77,6 +80,12 @@ fn told(error: rusqlite::Error) -> Error {
             format!("the file cannot be opened ({error})"),
             "look at the rights of the file, of its -wal and -shm files, and of the folder",
         ),
+        // Where there is no room for the index of the log, SQLite has no better word.
+        Some(ErrorCode::SystemIoFailure)
+            if error.sqlite_error().is_some_and(|native| native.extended_code == SHM_SIZE) =>
+        {
+            (ErrorKind::Unfit, "there is no room left on the disk".to_owned(), "free some room, and try again")
+        }
         Some(ErrorCode::DiskFull) => {
             (ErrorKind::Unfit, "there is no room left on the disk".to_owned(), "free some room, and try again")
         }
@@ -89,6 +98,12 @@ fn told(error: rusqlite::Error) -> Error {
     };
     let outcome = if kind == ErrorKind::Unreachable { Outcome::Unknown } else { Outcome::NotApplied };
     Error::new(kind, "write", what).with_hint(hint).with_outcome(outcome).with_source(error)
+}
+
+fn damaged(how: &str) -> Error {
+    Error::new(ErrorKind::Unfit, "open", format!("the file is damaged ({how})")).with_hint(
+        "move it away together with its -wal and -shm files; what was held in it is then free, and fences go on by the clock",
+    )
 }
 
 fn busy() -> Error {
@@ -192,6 +207,16 @@ pub(crate) fn replaced() -> Error {
 pub(crate) fn stuck_creation() -> Error {
     let what = "another process has been making the file for too long";
     Error::new(ErrorKind::Unreachable, "open", what).with_hint("is it stopped? look with `fuser`")
+}
+
+pub(crate) fn not_a_new_boot() -> Error {
+    unfit("the boot id is not the one that the file goes by, but processes of that boot live and use it")
+        .with_hint("is /proc/sys/kernel/random/boot_id mounted over in this container?")
+}
+
+pub(crate) fn somebodys_folder(folder: &Path) -> Error {
+    unfit(format!("{} is needed for the processes that use the file, but is somebody else's", folder.display()))
+        .with_hint("name another file with --store file:PATH")
 }
 
 pub(crate) fn forked() -> Error {

@@ -19,6 +19,7 @@ mod desk;
 mod ear;
 mod error;
 mod examine;
+mod folder;
 mod live;
 mod machine;
 mod opening;

@@ -1,17 +1,20 @@
 //! Opening the file: made if it is missing, refused and left as it is if it is not ours or newer, migrated if it is older.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use leasehold_core::fence::FENCE_UNIT_NANOS;
 use leasehold_core::{Error, Fence, StoreTime};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 
-use crate::database::{self, Epoch};
+use crate::database::{self, AHEAD, Epoch};
 use crate::error::{self, Fault};
+use crate::folder::{self, Alone};
 use crate::machine::{self, Machine};
+use crate::place;
 use crate::rows::{signed, unsigned};
 
 /// Marks the file as ours, in SQLite's header.
@@ -30,27 +33,28 @@ enum Found {
     Ours { format: i64 },
 }
 
-/// The folder beside the file: sockets and liveness files of the processes that use it.
-pub(crate) fn folder_of(path: &Path) -> PathBuf {
-    let mut folder = path.as_os_str().to_owned();
-    folder.push(".d");
-    folder.into()
-}
-
 /// Opens the file, and leaves it ready for use. Busy files are waited for as [`database::give`] says.
 pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(|fault| error::place("the folder cannot be made:", parent, fault))?;
     machine::check_file_system(parent)?;
-    let found = {
-        let _alone = alone(path)?;
-        let found = probe(path)?;
-        if found == Found::Nothing {
-            make(path)?;
+    let found = match probe(path)? {
+        Found::Nothing => {
+            folder::ensure(path)?;
+            let _alone = Alone::at(path)?;
+            match probe(path)? {
+                Found::Nothing => make(path).map(|()| Found::Ours { format: latest() })?,
+                found => found,
+            }
         }
-        found
+        found => {
+            folder::ensure(path)?;
+            found
+        }
     };
     let connection = connect(path).map_err(|fault| Fault::from(fault).into_error())?;
+    // The log may say otherwise than the file's own header.
+    check_format(&connection).map_err(Fault::into_error)?;
     let ready = match found {
         Found::Ours { format } if format < latest() => migrate(&connection),
         _ => Ok(()),
@@ -59,29 +63,18 @@ pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-fn latest() -> i64 {
-    signed(MIGRATIONS.len() as u64)
+/// Refuses a file that is not ours or newer; answers its format.
+fn check_format(connection: &Connection) -> Result<i64, Fault> {
+    let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    match (number("application_id")?, number("user_version")?) {
+        (APPLICATION_ID, format) if format > latest() => Err(error::newer(format, latest()).into()),
+        (APPLICATION_ID, format) if format > 0 => Ok(format),
+        _ => Err(error::not_ours().into()),
+    }
 }
 
-/// Keeps other processes from making the file at the same time, or from seeing it half made.
-fn alone(path: &Path) -> Result<File, Error> {
-    let folder = folder_of(path);
-    fs::create_dir_all(&folder).map_err(|fault| error::place("the folder cannot be made:", &folder, fault))?;
-    let lock = folder.join("opening");
-    let cannot = |fault| error::place("the file cannot be made:", &lock, fault);
-    let open = |options: &mut OpenOptions| options.mode(0o666).open(&lock);
-    let file = open(OpenOptions::new().read(true))
-        .or_else(|_| open(OpenOptions::new().read(true).write(true).create(true)))
-        .map_err(cannot)?;
-    for tries in 0.. {
-        match file.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::Error(fault)) => return Err(cannot(fault)),
-            Err(TryLockError::WouldBlock) if database::is_worth_a_try(tries) => {}
-            Err(TryLockError::WouldBlock) => return Err(error::stuck_creation()),
-        }
-    }
-    Ok(file)
+fn latest() -> i64 {
+    signed(MIGRATIONS.len() as u64)
 }
 
 /// Looks at the file without touching it: no lock, no journal, and closed as SQLite closes files that it may have open elsewhere.
@@ -97,17 +90,14 @@ fn probe(path: &Path) -> Result<Found, Error> {
         Err(fault) => return Err(error::place("the file cannot be looked at:", path, fault)),
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let header = Connection::open_with_flags(uri(path), flags).and_then(|connection| {
-        let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-        Ok((number("application_id")?, number("user_version")?))
-    });
-    match header {
-        Ok((APPLICATION_ID, format)) if format > latest() => Err(error::newer(format, latest())),
-        Ok((APPLICATION_ID, format)) if format > 0 => Ok(Found::Ours { format }),
-        Ok(_) => Err(error::not_ours()),
-        Err(fault) if fault.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => Err(error::not_ours()),
-        Err(fault) => Err(Fault::from(fault).into_error()),
-    }
+    let header = match Connection::open_with_flags(uri(path), flags) {
+        Ok(connection) => check_format(&connection),
+        Err(fault) => Err(fault.into()),
+    };
+    header.map(|format| Found::Ours { format }).map_err(|fault| match fault {
+        Fault::NoDatabase => error::not_ours(),
+        fault => fault.into_error(),
+    })
 }
 
 fn uri(path: &Path) -> String {
@@ -126,16 +116,17 @@ fn uri(path: &Path) -> String {
 
 /// Makes the file beside its place, whole and synced, and moves it there. Only under [`alone`], where nothing or an empty file is.
 fn make(path: &Path) -> Result<(), Error> {
-    let new = folder_of(path).join(format!("new-{}", std::process::id()));
+    let new = folder::of(path).join(format!("new-{}", std::process::id()));
     let cannot = |fault| error::place("the file cannot be made:", path, fault);
     let made = (|| {
-        fs::remove_file(&new).or_else(|fault| match fault.kind() {
-            std::io::ErrorKind::NotFound => Ok(()),
-            _ => Err(cannot(fault)),
-        })?;
+        remove(&new).map_err(cannot)?;
         fill(&new).map_err(|fault| Fault::from(fault).into_error())?;
         take_rights(path, &new).map_err(cannot)?;
         File::open(&new).and_then(|file| file.sync_all()).map_err(cannot)?;
+        // Of a file that was removed or emptied: it must not be taken for this one's.
+        for left in ["-wal", "-shm", "-journal"] {
+            remove(&suffixed(path, left)).map_err(cannot)?;
+        }
         fs::rename(&new, path).map_err(cannot)?;
         let parent = path.parent().unwrap_or(Path::new("/"));
         File::open(parent).and_then(|folder| folder.sync_all()).map_err(cannot)
@@ -146,13 +137,25 @@ fn make(path: &Path) -> Result<(), Error> {
     made
 }
 
+fn remove(path: &Path) -> std::io::Result<()> {
+    fs::remove_file(path)
+        .or_else(|fault| if fault.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(fault) })
+}
+
+/// A file that SQLite keeps beside the file.
+pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 fn fill(new: &Path) -> rusqlite::Result<()> {
     let connection = Connection::open(new)?;
     connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; BEGIN EXCLUSIVE")?;
     for step in MIGRATIONS {
         connection.execute_batch(step)?;
     }
-    connection.execute("INSERT INTO meta VALUES (1, 0, '', '', 0, 0)", [])?;
+    connection.execute("INSERT INTO meta VALUES (1, 0, '', '', 0, 0, '')", [])?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", latest())?;
     connection.execute_batch("COMMIT")?;
@@ -169,22 +172,7 @@ fn take_rights(path: &Path, new: &Path) -> std::io::Result<()> {
             chown(new, Some(there.uid()), Some(there.gid())).or_else(|_| chown(new, None, Some(there.gid())))?;
         }
     }
-    let file = fs::metadata(new)?;
-    let folder = folder_of(path);
-    if fs::metadata(&folder)?.uid() == rustix::process::geteuid().as_raw() {
-        // Only the group matters to those who share it; where it cannot be given, the folder stays with its maker.
-        let _ = chown(&folder, None, Some(file.gid()));
-        fs::set_permissions(&folder, fs::Permissions::from_mode(folder_mode(file.mode())))?;
-    }
-    Ok(())
-}
-
-/// Who may read and write the file may enter and change the folder.
-pub(crate) fn folder_mode(file: u32) -> u32 {
-    let rights = file & 0o666;
-    // What is made in it belongs to its group, whoever makes it.
-    let group = if rights & 0o060 == 0 { 0 } else { 0o2000 };
-    group | rights | ((rights & 0o444) >> 2)
+    folder::follow(path, &fs::metadata(new)?)
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -202,19 +190,19 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 /// Brings an older file up to now, in one step: all or nothing.
 fn migrate(connection: &Connection) -> Result<(), Fault> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    let done = (|| {
+    let done: Result<(), Fault> = (|| {
         // Another process may have been faster.
-        let format: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let format = check_format(connection)?;
         for step in MIGRATIONS.iter().skip(usize::try_from(format).unwrap_or(usize::MAX)) {
             connection.execute_batch(step)?;
         }
         connection.pragma_update(None, "user_version", latest())?;
-        connection.execute_batch("COMMIT")
+        Ok(connection.execute_batch("COMMIT")?)
     })();
     if done.is_err() {
         let _ = connection.execute_batch("ROLLBACK");
     }
-    Ok(done?)
+    done
 }
 
 fn settle(connection: &Connection) -> Result<(), Fault> {
@@ -231,7 +219,9 @@ fn settle(connection: &Connection) -> Result<(), Fault> {
 /// Makes the file's clock that of this boot, where it is not yet.
 ///
 /// After a restart of the same machine every holder is dead. The holders of another machine may live: each gets its whole lease.
-pub(crate) fn enter(connection: &Connection, machine: &Machine) -> Result<Epoch, Fault> {
+///
+/// `floor` is the time that a file at this path had reached, where this process knows.
+pub(crate) fn enter(connection: &Connection, machine: &Machine, path: &Path, floor: StoreTime) -> Result<Epoch, Fault> {
     if let Some(epoch) = epoch_of(connection, machine)? {
         return Ok(epoch);
     }
@@ -242,24 +232,33 @@ pub(crate) fn enter(connection: &Connection, machine: &Machine) -> Result<Epoch,
         let (known, ceiling): (String, i64) =
             connection.query_row("SELECT machine, ceiling FROM meta", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let uptime = Duration::from_nanos(leasehold_clock::now().as_nanos());
-        let passed = StoreTime::from_nanos(
-            unsigned(ceiling).saturating_add(1).saturating_mul(leasehold_core::fence::FENCE_UNIT_NANOS),
-        );
-        let now = machine.wall().max(passed).max(StoreTime::default() + uptime);
-        if machine.is_same(&known) {
-            connection.execute("DELETE FROM holds", [])?;
+        let ceiling = StoreTime::from_nanos(unsigned(ceiling).saturating_add(1).saturating_mul(FENCE_UNIT_NANOS));
+        let now = machine.wall().max(ceiling).max(floor).max(StoreTime::default() + uptime);
+        if !machine.is_same(&known) {
+            inherit(connection, now, ceiling - AHEAD)?;
+        } else if place::somebody_lives(&folder::of(path)) {
+            return Err(error::not_a_new_boot().into());
         } else {
-            let now = signed(now.as_nanos());
-            connection.execute("UPDATE holds SET expires = ?1 + lease, kept = 0 WHERE given = 0", [now])?;
+            connection.execute("DELETE FROM holds", [])?;
         }
         connection.execute("DELETE FROM waiters", [])?;
         let base = signed((now - uptime).as_nanos());
-        let entered = params![machine.boot, machine.id, base, signed(Fence::at(now + database::AHEAD).get())];
+        let entered = params![machine.boot, machine.id, base, signed(Fence::at(now + AHEAD).get())];
         connection
             .execute("UPDATE meta SET epoch = epoch + 1, boot = ?1, machine = ?2, base = ?3, ceiling = ?4", entered)?;
         Ok(())
     })?;
     epoch_of(connection, machine)?.ok_or_else(|| error::taken_over().into())
+}
+
+/// Takes over what another machine has in the file. It had reached `reached` at the least: what ended before that has ended; all
+/// else gets its whole time from now.
+fn inherit(connection: &Connection, now: StoreTime, reached: StoreTime) -> rusqlite::Result<()> {
+    let (now, reached) = (signed(now.as_nanos()), signed(reached.as_nanos()));
+    connection.execute("DELETE FROM holds WHERE given = 0 AND expires <= ?1", [reached])?;
+    connection.execute("UPDATE holds SET expires = ?1 + lease, kept = 0 WHERE given = 0", [now])?;
+    let linger = "UPDATE names SET lingers_until = ?1 + lingers_until - ?2 WHERE lingers_until > ?2";
+    connection.execute(linger, [now, reached]).map(drop)
 }
 
 fn epoch_of(connection: &Connection, machine: &Machine) -> rusqlite::Result<Option<Epoch>> {
@@ -273,14 +272,17 @@ fn epoch_of(connection: &Connection, machine: &Machine) -> rusqlite::Result<Opti
 /// A write that is on the disk when this returns.
 pub(crate) fn synced(
     connection: &Connection,
-    work: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    work: impl FnOnce(&Connection) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     connection.pragma_update(None, "synchronous", "FULL")?;
-    let done = connection.execute_batch("BEGIN IMMEDIATE").and_then(|()| {
-        work(connection).and_then(|()| connection.execute_batch("COMMIT")).inspect_err(|_| {
-            let _ = connection.execute_batch("ROLLBACK");
-        })
-    });
+    let done = (|| {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        work(connection)?;
+        connection.execute_batch("COMMIT").map_err(error::at_commit)
+    })();
+    if !connection.is_autocommit() {
+        let _ = connection.execute_batch("ROLLBACK");
+    }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    Ok(done?)
+    done
 }

@@ -12,24 +12,38 @@ use std::time::Duration;
 
 use leasehold_clock::fork::Process;
 use leasehold_core::reference::Hints;
-use leasehold_core::{ClientId, Error, Hint, HintSink, Name};
+use leasehold_core::{ClientId, Error, Hint, HintSink, Name, StoreTime};
 use smallvec::SmallVec;
 
-use crate::database::Database;
+use crate::database::{self, Database};
 use crate::ear::Ear;
 use crate::machine::Machine;
-use crate::opening::{folder_mode, folder_of};
 use crate::socket::Sockets;
 use crate::unforked::Unforked;
-use crate::{error, live, rows};
+use crate::{error, folder, live, rows};
 
-/// What is unfinished for this long was left behind.
-const LEFTOVER: Duration = Duration::from_secs(60 * 60);
 /// How long looking around may wait for a busy file.
 const LOOK_FOR: Duration = Duration::from_millis(100);
 
 /// The files that this process has open, for as long as it has them open.
-static PLACES: Mutex<Vec<(PathBuf, Process, Weak<Place>)>> = Mutex::new(Vec::new());
+static PLACES: Mutex<Vec<(Known, Process, Weak<Place>)>> = Mutex::new(Vec::new());
+
+/// A file by its name, and by device and number: it may have other names, through a mount or a folder that was renamed.
+#[derive(PartialEq, Eq)]
+struct Known {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl Known {
+    fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: database::identity(path) }
+    }
+
+    fn may_be(&self, other: &Self) -> bool {
+        self.path == other.path || (self.identity.is_some() && self.identity == other.identity)
+    }
+}
 
 /// This process at one file.
 pub(crate) struct Place {
@@ -70,33 +84,30 @@ pub(crate) struct Watched {
 impl Place {
     /// This process's place at a file that exists.
     pub(crate) fn at(path: &Path, machine: &Machine) -> Result<Arc<Self>, Error> {
+        Self::check_fork(path)?;
         let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|(_, _, place)| place.strong_count() > 0);
-        for (known, process, place) in places.iter().filter(|(known, ..)| known == path) {
-            if !process.is_current() {
-                return Err(error::forked());
-            }
-            if let Some(place) = place.upgrade() {
-                debug_assert_eq!(known, path);
-                return Ok(place);
-            }
+        let known = places.iter().find(|(known, ..)| known.path == path).and_then(|(.., place)| place.upgrade());
+        if let Some(place) = known {
+            return Ok(place);
         }
         let place = Arc::new(Self::new(path, machine)?);
-        places.push((path.to_owned(), place.process, Arc::downgrade(&place)));
+        places.push((Known::at(path), place.process, Arc::downgrade(&place)));
         Ok(place)
     }
 
-    /// Whether a process that this one was forked from has the file open: SQLite must not open it again then.
+    /// Refuses a file that a process which this one was forked from has open: SQLite must not open it again here.
     pub(crate) fn check_fork(path: &Path) -> Result<(), Error> {
+        let wanted = Known::at(path);
         let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-        let inherited = |(known, process, place): &(PathBuf, Process, Weak<Self>)| {
-            known == path && !process.is_current() && place.strong_count() > 0
+        let inherited = |(known, process, place): &(Known, Process, Weak<Self>)| {
+            known.may_be(&wanted) && !process.is_current() && place.strong_count() > 0
         };
         if places.iter().any(inherited) { Err(error::forked()) } else { Ok(()) }
     }
 
     fn new(path: &Path, machine: &Machine) -> Result<Self, Error> {
-        let folder = folder_of(path);
+        let folder = folder::of(path);
         let cannot = |fault| error::place("the folder cannot be used:", &folder, fault);
         let mode = fs::metadata(path).map_err(cannot)?.mode() & 0o666;
         let sockets = Sockets::new(&folder, mode).map_err(cannot)?;
@@ -142,8 +153,7 @@ impl Place {
             if fault.kind() != io::ErrorKind::NotFound {
                 return Err(fault);
             }
-            fs::create_dir_all(&self.folder)?;
-            open_up(&self.folder, folder_mode(self.mode))?;
+            folder::ensure(&self.path).map_err(io::Error::other)?;
             self.sockets.enter(&self.folder)?;
             make()
         })
@@ -246,7 +256,9 @@ impl Place {
         };
         let mut eyes = self.eyes.lock().unwrap_or_else(PoisonError::into_inner);
         if eyes.is_none() {
-            *eyes = Database::open(self.path.clone(), self.machine.clone(), LOOK_FOR).ok().map(Unforked::new);
+            *eyes = Database::open(self.path.clone(), self.machine.clone(), LOOK_FOR, StoreTime::default())
+                .ok()
+                .map(Unforked::new);
         }
         let Some(eyes) = eyes.as_mut() else { return };
         let turns = eyes.read(LOOK_FOR, |connection, now| rows::turns(connection, now, &waits));
@@ -266,23 +278,16 @@ impl Place {
 
     /// Clients of other processes that are gone, as their files tell.
     pub(crate) fn dead(&self) -> Vec<ClientId> {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let clients = names.filter_map(|name| client_of(name.strip_suffix(".live")?));
-        clients.filter(|client| self.is_gone(*client)).collect()
+        clients(&self.folder).filter(|client| self.is_gone(*client)).collect()
     }
 
-    /// Removes what processes left that ended while they were making it.
-    pub(crate) fn clear_leftovers(&self) {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let unfinished = name.to_string_lossy().ends_with(".new") || name.to_string_lossy().starts_with("new-");
-            let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|made| made.elapsed().ok());
-            if unfinished && age.is_some_and(|age| age > LEFTOVER) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether a client waits for a name here.
+    pub(crate) fn is_watching(&self, client: ClientId, name: &Name) -> bool {
+        self.sink(client, name).is_some()
     }
 
     /// Removes the files of a client. Only when nothing of it is left in the store, or it lives in this process.
@@ -363,6 +368,18 @@ pub fn live_files() -> io::Result<Vec<OwnedFd>> {
         }
     }
     Ok(files)
+}
+
+/// Every client that has a liveness file in the folder.
+fn clients(folder: &Path) -> impl Iterator<Item = ClientId> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| client_of(name.strip_suffix(".live")?))
+}
+
+/// Whether any process that uses the folder is certain to live.
+pub(crate) fn somebody_lives(folder: &Path) -> bool {
+    clients(folder).any(|client| live::look(folder, client).is_ok_and(|file| !live::is_free(&file)))
 }
 
 fn client_of(hex: &str) -> Option<ClientId> {

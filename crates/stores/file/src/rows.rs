@@ -1,6 +1,7 @@
 //! Records of names, as rows: loaded whole, and saved by what changed. The rules that change them are those of the reference store.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,12 +209,18 @@ fn save_name(connection: &Connection, now: StoreTime, name: &Name, before: &Load
 }
 
 fn save_waiters(connection: &Connection, name: &Name, before: &Record, after: &Record) -> Result<()> {
-    for gone in before.waiters.iter().filter(|old| after.waiters.iter().all(|new| new.client != old.client)) {
+    if before.waiters == after.waiters {
+        return Ok(());
+    }
+    let now: HashMap<ClientId, StoreTime> = after.waiters.iter().map(|waiter| (waiter.client, waiter.until)).collect();
+    let then: HashMap<ClientId, StoreTime> =
+        before.waiters.iter().map(|waiter| (waiter.client, waiter.until)).collect();
+    for gone in before.waiters.iter().filter(|old| !now.contains_key(&old.client)) {
         connection.prepare_cached(DROP_WAITER)?.execute(params![name.as_str(), client_bytes(gone.client)])?;
     }
     for waiter in &after.waiters {
-        let sql = match before.waiters.iter().find(|old| old.client == waiter.client) {
-            Some(old) if old == waiter => continue,
+        let sql = match then.get(&waiter.client) {
+            Some(until) if *until == waiter.until => continue,
             Some(_) => KEEP_WAITER,
             None => PUT_WAITER,
         };

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use crate::place::open_up;
 /// Makes sockets in the folder, and sends to those of others.
 #[derive(Debug)]
 pub(crate) struct Sockets {
+    folder: PathBuf,
     way: Mutex<Way>,
     mode: u32,
     sender: UnixDatagram,
@@ -23,7 +25,7 @@ pub(crate) struct Sockets {
 #[derive(Debug)]
 struct Way {
     short: PathBuf,
-    _open: fs::File,
+    open: fs::File,
 }
 
 impl Way {
@@ -34,7 +36,7 @@ impl Way {
         } else {
             folder.to_owned()
         };
-        Ok(Self { short, _open: open })
+        Ok(Self { short, open })
     }
 }
 
@@ -42,7 +44,7 @@ impl Sockets {
     pub(crate) fn new(folder: &Path, mode: u32) -> io::Result<Self> {
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
-        Ok(Self { way: Mutex::new(Way::to(folder)?), mode, sender })
+        Ok(Self { folder: folder.to_owned(), way: Mutex::new(Way::to(folder)?), mode, sender })
     }
 
     /// The folder was made anew.
@@ -70,10 +72,25 @@ impl Sockets {
     /// Sends a hint; false where the process that heard it is gone. No socket: it does not listen yet, and asks again when it does. A socket that is full wakes its client all the same, and whoever
     /// wakes looks at all its names.
     pub(crate) fn send(&self, client: ClientId, name: &Name) -> bool {
-        match self.sender.send_to(name.as_str().as_bytes(), self.way().short.join(name_of(client))) {
-            Ok(_) => true,
+        let sent = self.try_send(client, name);
+        match sent {
+            Err(fault) if fault.kind() == io::ErrorKind::NotFound && self.was_replaced() => {
+                self.enter(&self.folder).and_then(|()| self.try_send(client, name)).is_ok()
+            }
             Err(fault) => fault.kind() != io::ErrorKind::ConnectionRefused,
+            Ok(_) => true,
         }
+    }
+
+    fn try_send(&self, client: ClientId, name: &Name) -> io::Result<usize> {
+        self.sender.send_to(name.as_str().as_bytes(), self.way().short.join(name_of(client)))
+    }
+
+    /// Whether the folder was cleared away and made anew: then those who came since are in another one.
+    fn was_replaced(&self) -> bool {
+        let way = self.way();
+        let open = way.open.metadata().map(|open| (open.dev(), open.ino())).ok();
+        open != fs::metadata(&self.folder).map(|there| (there.dev(), there.ino())).ok()
     }
 }
 

@@ -1,22 +1,23 @@
 //! The port, over one file.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{
     Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
-use leasehold_core::reference::Hints;
+use leasehold_core::reference::{Hints, Record, Reference};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Name, Store, StoreOwner, StoreTime};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
 
 use crate::config::Config;
 use crate::database::{Database, Done, Session};
 use crate::desk::{Desk, PATIENCE};
 use crate::error::Fault;
+use crate::folder;
 use crate::machine::Machine;
 use crate::place::Place;
 use crate::rows::{self, client_bytes, signed, unsigned};
@@ -36,12 +37,17 @@ const CAPABILITY: Capability = Capability {
     ..Capability::NOTHING
 };
 
-const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2 \
+const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2, kept = kept AND ?8 \
      WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
      RETURNING expires";
+/// One who asks again is not put on the list anew while it is on it for this long: it asks again each second.
+const LISTED_ENOUGH: Duration = Duration::from_millis(1_700);
+/// How many links are followed, one after the other.
+const LINKS: usize = 40;
 const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
 const HELD_AFTER: &str = "SELECT DISTINCT name FROM holds WHERE name > ?1 AND given = 0 AND expires > ?2 ORDER BY name";
-const BURY: &str = "DELETE FROM holds WHERE kept AND client = ?1 AND first + len - 1 < ?2";
+/// Of how many dead clients the file is cleared in one write, which looks at every hold once.
+const DEAD_AT_ONCE: usize = 200;
 
 /// A store in a file: any number of processes on one machine.
 pub struct File {
@@ -66,7 +72,7 @@ impl File {
 
     pub(crate) fn open(config: &Config, machine: &Machine, label: Arc<str>) -> Result<Arc<Self>, Error> {
         Place::check_fork(&config.path)?;
-        let database = Database::open(config.path.clone(), machine.clone(), PATIENCE)?;
+        let database = Database::open(config.path.clone(), machine.clone(), PATIENCE, StoreTime::default())?;
         let place = Place::at(&config.path, machine)?;
         let desk = Arc::new(Desk::new(database));
         let store = Self { label, liveness: config.liveness, place, desk };
@@ -76,23 +82,12 @@ impl File {
 
     /// Ends what dead processes kept, and removes their files after that: while a row is there, so is its file.
     fn clear_up(&self) -> Result<(), Error> {
-        self.place.clear_leftovers();
-        let dead = self.place.dead();
-        if dead.is_empty() {
-            return Ok(());
+        folder::clear_leftovers(self.place.folder());
+        for dead in self.place.dead().chunks(DEAD_AT_ONCE) {
+            let buried =
+                self.desk.database().write(PATIENCE, &|session| bury(session, dead)).map_err(Fault::into_error)?;
+            buried.result.into_iter().for_each(|client| self.place.clear(client));
         }
-        let bury = |session: &mut Session<'_>| {
-            let fence = signed(leasehold_core::Fence::at(session.now).get());
-            let file = session.file()?;
-            for client in &dead {
-                file.prepare_cached(BURY)?.execute(params![client_bytes(*client), fence])?;
-                let waiting = "DELETE FROM waiters WHERE client = ?1";
-                file.prepare_cached(waiting)?.execute([client_bytes(*client)])?;
-            }
-            Ok(())
-        };
-        self.desk.database().write(PATIENCE, &bury).map_err(Fault::into_error)?;
-        dead.into_iter().for_each(|client| self.place.clear(client));
         Ok(())
     }
 
@@ -102,13 +97,14 @@ impl File {
         operation: &'static str,
         work: impl Fn(&mut Session<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Call<Reply<T>> {
-        self.step_then(operation, work, |_| ())
+        self.work_then(operation, move |database, patience| database.write(patience, &work), |_| ())
     }
 
-    fn step_then<T: Send + 'static>(
+    /// What is done with the file, what is done with its result, and the hints that come of it.
+    fn work_then<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl Fn(&mut Session<'_>) -> Result<T, Fault> + Send + 'static,
+        work: impl Fn(&mut Database, Duration) -> Result<Done<T>, Fault> + Send + 'static,
         then: impl FnOnce(&T) + Send + 'static,
     ) -> Call<Reply<T>> {
         let (place, desk, label) = (self.place.clone(), self.desk.clone(), self.label.clone());
@@ -119,7 +115,7 @@ impl File {
             tell(&place, &desk, hints);
             Ok(Answered { at, result })
         };
-        self.desk.write(work, answer, move |error| Err(error.during(operation).on_store(&told)))
+        self.desk.work(work, answer, move |error| Err(error.during(operation).on_store(&told)))
     }
 
     fn look<T: Send + 'static>(
@@ -150,11 +146,38 @@ fn tell(place: &Arc<Place>, desk: &Arc<Desk>, hints: Hints) {
     }
 }
 
+/// Ends what dead clients kept; answers those of whom nothing is left. A fence ahead of the clock keeps its row.
+fn bury(session: &mut Session<'_>, dead: &[ClientId]) -> Result<Vec<ClientId>, Fault> {
+    let file = session.file()?;
+    let clients: Vec<[u8; 16]> = dead.iter().map(|client| client_bytes(*client)).collect();
+    let marks = vec!["?"; clients.len()].join(", ");
+    let fence = signed(leasehold_core::Fence::at(session.now).get());
+    let holds = format!("DELETE FROM holds WHERE kept AND first + len - 1 < {fence} AND client IN ({marks})");
+    file.execute(&holds, params_from_iter(&clients))?;
+    file.execute(&format!("DELETE FROM waiters WHERE client IN ({marks})"), params_from_iter(&clients))?;
+    let mut left = file.prepare(&format!("SELECT DISTINCT client FROM holds WHERE kept AND client IN ({marks})"))?;
+    let left: Vec<[u8; 16]> =
+        left.query_map(params_from_iter(&clients), |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(dead.iter().copied().filter(|client| !left.contains(&client_bytes(*client))).collect())
+}
+
 fn leave(session: &mut Session<'_>, client: ClientId, name: &Name) -> Result<(), Fault> {
     let before = session.load(name)?;
     let hints = session.reference.leave(session.now, client, name);
     session.hints.extend(hints);
     session.save(name, &before)
+}
+
+/// Most leave the list as they are granted the name: then there is nothing to write.
+fn leave_the_list(database: &mut Database, patience: Duration, client: ClientId, name: &Name) -> Result<Hints, Fault> {
+    let waits = |connection: &Connection, _| {
+        let mut statement = connection.prepare_cached(IS_WAITING)?;
+        statement.query_row(params![name.as_str(), client_bytes(client)], |row| row.get(0))
+    };
+    match database.read(patience, waits)? {
+        (_, true) => Ok(database.write(patience, &|session| leave(session, client, name))?.hints),
+        (_, false) => Ok(Hints::new()),
+    }
 }
 
 /// What became of an acquire, and whose processes to follow where it has to wait.
@@ -163,16 +186,51 @@ struct Asked {
     holders: SmallVec<[ClientId; 1]>,
 }
 
+/// The answer to one who waits and asks again, where that needs no write: another holds the name and lives, and the client is on the
+/// list for a while still.
+fn still_busy(
+    database: &mut Database,
+    patience: Duration,
+    place: &Place,
+    request: &Acquire,
+) -> Result<Option<Done<Asked>>, Fault> {
+    let [name] = request.names.as_slice() else { return Ok(None) };
+    let client = request.request.client;
+    if !request.enlist || !place.is_watching(client, name) {
+        return Ok(None);
+    }
+    let (at, record) = database.peek(patience, name)?;
+    let listed = record.waiters.iter().any(|waiter| waiter.client == client && waiter.until > at + LISTED_ENOUGH);
+    let holders = kept_by(&record);
+    if !listed || holders.iter().any(|holder| place.is_gone(*holder)) {
+        return Ok(None);
+    }
+    let mut reference = Reference::new(0, Duration::ZERO);
+    reference.put(name.clone(), record);
+    let acquired = reference.acquire(at, &Acquire { enlist: false, ..request.clone() })?;
+    let busy = matches!(acquired, Acquired::Busy(_));
+    let asked = Asked { acquired, holders };
+    Ok(busy.then(|| Done { at, result: asked, hints: Hints::new() }))
+}
+
+/// The clients whose processes keep it.
+fn kept_by(record: &Record) -> SmallVec<[ClientId; 1]> {
+    let kept = record.rows.iter().filter(|row| row.kept);
+    kept.flat_map(|row| row.holds.iter().map(|hold| hold.request.client)).collect()
+}
+
 fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Result<Asked, Fault> {
     let names = request.names.as_slice();
     let mut before = SmallVec::<[_; 1]>::new();
     for name in names {
         let loaded = session.load(name)?;
-        let foreign =
-            loaded.record().rows.iter().any(|row| row.kept && row.expires > session.now && row.owner != request.owner);
+        let client = request.request.client;
+        let foreign = loaded.record().rows.iter().any(|row| {
+            row.kept && row.expires > session.now && row.holds.iter().any(|hold| hold.request.client != client)
+        });
         if foreign {
             let mut record = loaded.record().clone();
-            record.bury(|client| place.is_gone(client));
+            record.bury(|holder| holder != client && place.is_gone(holder));
             session.reference.put(name.clone(), record);
         }
         before.push(loaded);
@@ -182,8 +240,7 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
     if let (Acquired::Busy(busy), true) = (&acquired, request.enlist)
         && let Some(at) = names.iter().position(|name| *name == busy.name)
     {
-        let kept = before[at].record().rows.iter().filter(|row| row.kept);
-        holders.extend(kept.flat_map(|row| row.holds.iter().map(|hold| hold.request.client)));
+        holders = kept_by(before[at].record());
     }
     for (name, before) in names.iter().zip(&before) {
         session.save(name, before)?;
@@ -213,6 +270,7 @@ fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<
         signed(request.number),
         signed(lease.fence.get()),
         signed(now.as_nanos()),
+        renew.kept,
     ])?;
     match rows.next()? {
         Some(row) => Ok(Renewed::Kept { left: Duration::from_nanos(unsigned(row.get(0)?) - now.as_nanos()) }),
@@ -245,7 +303,14 @@ impl Store for File {
                 follower.follow(client, &busy.name, &asked.holders);
             }
         };
-        let asked = self.step_then("acquire", move |session| acquire(session, &place, &request), follow);
+        let work = move |database: &mut Database, patience| {
+            // Most rechecks of one who waits find what they found before: then nothing is written.
+            match still_busy(database, patience, &place, &request)? {
+                Some(done) => Ok(done),
+                None => database.write(patience, &|session| acquire(session, &place, &request)),
+            }
+        };
+        let asked = self.work_then("acquire", work, follow);
         map(asked, |asked| asked.acquired)
     }
 
@@ -283,26 +348,19 @@ impl Store for File {
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         self.place.unwatch(client, &name);
         let (place, desk) = (self.place.clone(), self.desk.clone());
-        let left = self.desk.work(
-            move |database, patience| {
-                let waits = |connection: &Connection, _| {
-                    let mut statement = connection.prepare_cached(IS_WAITING)?;
-                    statement.query_row(params![name.as_str(), client_bytes(client)], |row| row.get(0))
-                };
-                // Most leave the list as they are granted the name: then there is nothing to write.
-                match database.read(patience, waits)? {
-                    (_, true) => Ok(database.write(patience, &|session| leave(session, client, &name))?.hints),
-                    (_, false) => Ok(Hints::new()),
-                }
-            },
-            Result::unwrap_or_default,
-            |_| Hints::new(),
-        );
-        match left {
-            Call::Done(Some(hints)) if hints.is_empty() => Call::done(()),
-            // Nobody may be told before this has returned.
-            left => Call::pending(async move { tell(&place, &desk, left.await) }),
-        }
+        // Not now: this is called under the client's mutex, and nobody may be told before it returns.
+        Call::pending(async move {
+            // It waits for the name again, and is on the list for that.
+            if place.is_watching(client, &name) {
+                return;
+            }
+            let left = desk.work(
+                move |database, patience| leave_the_list(database, patience, client, &name),
+                Result::unwrap_or_default,
+                |_| Hints::new(),
+            );
+            tell(&place, &desk, left.await);
+        })
     }
 
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
@@ -366,13 +424,20 @@ impl fmt::Debug for File {
     }
 }
 
-/// The file as it is named in the folder it is really in: a link and its target are one store.
-pub(crate) fn resolved(path: &Path) -> std::path::PathBuf {
-    if let Ok(real) = path.canonicalize() {
-        return real;
+/// The file as it is named in the folder it is really in: a link and its target are one store, also where there is no file yet.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        match (path.read_link(), path.parent()) {
+            (Ok(target), Some(parent)) => path = parent.join(target),
+            _ => break,
+        }
     }
-    match (path.parent().map(Path::canonicalize), path.file_name()) {
-        (Some(Ok(parent)), Some(name)) => parent.join(name),
-        _ => path.to_owned(),
+    // As much of it as there is.
+    for there in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
     }
+    path
 }

@@ -1,5 +1,7 @@
 //! Forgetting what nobody will ask for again: leases that ran out, waiters that went away, and room in the file.
 
+use std::hash::BuildHasher;
+
 use leasehold_core::{Fence, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
@@ -15,12 +17,18 @@ const SPARE_PAGES: i64 = 256;
 /// How many pages a step gives back.
 const PAGES: i64 = 128;
 
-/// Goes through the file a little at a time, beside the writes.
-#[derive(Debug, Default)]
+/// Goes through the file a little at a time, beside the writes. The place it has reached is in the file.
+#[derive(Debug)]
 pub(crate) struct Sweeper {
     writes: u32,
-    /// The last name it has looked at.
-    at: String,
+}
+
+impl Default for Sweeper {
+    /// Processes that write a few times only sweep too, now and then: where each begins to count is left to chance.
+    fn default() -> Self {
+        let chance = std::collections::hash_map::RandomState::new().hash_one(0);
+        Self { writes: u32::try_from(chance % u64::from(EVERY)).unwrap_or_default() }
+    }
 }
 
 impl Sweeper {
@@ -34,14 +42,16 @@ impl Sweeper {
         if connection.execute_batch("BEGIN IMMEDIATE").is_err() {
             return;
         }
-        let swept = self.sweep(connection, epoch).and_then(|()| connection.execute_batch("COMMIT"));
+        let swept = Self::sweep(connection, epoch).and_then(|()| connection.execute_batch("COMMIT"));
         if swept.is_err() {
             let _ = connection.execute_batch("ROLLBACK");
         }
     }
 
-    fn sweep(&mut self, connection: &Connection, epoch: Epoch) -> Result<()> {
-        let number: i64 = connection.prepare_cached("SELECT epoch FROM meta")?.query_row([], |row| row.get(0))?;
+    fn sweep(connection: &Connection, epoch: Epoch) -> Result<()> {
+        let (number, at): (i64, String) = connection
+            .prepare_cached("SELECT epoch, swept FROM meta")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         if number != epoch.number {
             // Another machine's clock counts now.
             return Ok(());
@@ -49,10 +59,13 @@ impl Sweeper {
         let now = epoch.now();
         let reached: Option<String> = connection
             .prepare_cached("SELECT name FROM holds WHERE name > ?1 ORDER BY name LIMIT 1 OFFSET ?2")?
-            .query_row(params![self.at, ROWS], |row| row.get(0))
+            .query_row(params![at, ROWS], |row| row.get(0))
             .optional()?;
-        sweep_range(connection, now, &self.at, reached.as_deref())?;
-        self.at = reached.unwrap_or_default();
+        sweep_range(connection, now, &at, reached.as_deref())?;
+        let reached = reached.unwrap_or_default();
+        if reached != at {
+            connection.prepare_cached("UPDATE meta SET swept = ?1")?.execute([reached])?;
+        }
         shrink(connection)
     }
 }

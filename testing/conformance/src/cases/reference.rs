@@ -170,7 +170,7 @@ impl Pair {
         let (name, owner) = (taken.request.names.as_slice()[which].clone(), taken.request.owner.clone());
         let renew = |fence| {
             let lease = Lease { name: name.clone(), owner: owner.clone(), fence };
-            vec![Renew { lease, hold: None, term: LONG * 2 }]
+            vec![Renew { lease, hold: None, term: LONG * 2, kept: false }]
         };
         let (their_fence, our_fence) = taken.fences[which];
         let theirs = self.hands[taken.hand].store.renew(renew(their_fence)).await?;

@@ -5,7 +5,8 @@ CREATE TABLE meta (
     boot    TEXT    NOT NULL, -- the boot whose clock counts
     machine TEXT    NOT NULL,
     base    INTEGER NOT NULL, -- the store's time, in nanoseconds since 2020, where the clock of that boot read zero
-    ceiling INTEGER NOT NULL  -- on the disk before a fence below it is given out
+    ceiling INTEGER NOT NULL, -- on the disk before a fence below it is given out
+    swept   TEXT    NOT NULL  -- the last name that was looked at for what can be forgotten
 ) STRICT;
 
 -- One row a hold. What is said of its holder is the same in every row of that holder.

@@ -3,6 +3,7 @@
 mod boots;
 mod busy;
 mod files;
+mod odd;
 mod rooms;
 
 use std::path::PathBuf;
@@ -99,5 +100,6 @@ fn give(store: &File, request: &Acquire) -> Result<Released, Error> {
 
 fn renew(store: &File, request: &Acquire, fence: Fence) -> Result<Renewed, Error> {
     let lease = Lease { name: request.names.first().clone(), owner: request.owner.clone(), fence };
-    now(store.renew(vec![Renew { lease, hold: Some(request.request), term: LEASE }])).map(|renewed| renewed[0])
+    now(store.renew(vec![Renew { lease, hold: Some(request.request), term: LEASE, kept: true }]))
+        .map(|renewed| renewed[0])
 }

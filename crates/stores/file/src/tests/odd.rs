@@ -1,0 +1,361 @@
+//! What is done to the file, its log, its folder and its processes by others, and at the worst moment.
+
+use std::fs;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+
+fn wait<T: Unpin>(mut call: Call<T>) -> T {
+    loop {
+        match Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn beside(bench: &Bench, suffix: &str) -> PathBuf {
+    bench.folder.path().canonicalize().unwrap().join(format!("locks.db{suffix}"))
+}
+
+/// The format of a newer version is still in the log, as it is after every migration (no checkpoint on close).
+#[test]
+fn newer_format_in_the_log_is_refused() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    let newer = rusqlite::Connection::open(bench.path()).unwrap();
+    newer.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+    newer
+        .execute_batch("BEGIN IMMEDIATE; ALTER TABLE holds ADD COLUMN shared INTEGER; PRAGMA user_version = 99; COMMIT")
+        .unwrap();
+    newer.close().unwrap();
+    let opened = bench.open();
+    assert!(opened.is_err(), "a file of format {} was opened", bench.sql("PRAGMA user_version"));
+}
+
+/// Worse: header says 1 (older), log says 99: the migration sets it down to 2.
+#[test]
+fn a_newer_format_is_not_set_down() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    let c = rusqlite::Connection::open(bench.path()).unwrap();
+    c.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+    c.execute_batch("DROP TABLE waiters; PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    // a newer one migrates it, all in the log
+    c.execute_batch("BEGIN IMMEDIATE; CREATE TABLE waiters (x); PRAGMA user_version = 99; COMMIT").unwrap();
+    c.close().unwrap();
+    let opened = bench.open();
+    assert_eq!(bench.sql("PRAGMA user_version"), 99, "opened: {:?}", opened.map(drop));
+}
+
+/// Somebody removes the file alone; its log stays.
+#[test]
+fn file_removed_without_its_log() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    for number in 0..3_000 {
+        take(&store, &asking(1, number, &format!("n-{number}-{:0300}", 0))).unwrap();
+    }
+    drop(store);
+    fs::remove_file(bench.path()).unwrap();
+    let store = bench.open().unwrap();
+    let check = rusqlite::Connection::open(bench.path())
+        .unwrap()
+        .query_row("PRAGMA integrity_check(3)", [], |row| row.get::<_, String>(0));
+    let held = rusqlite::Connection::open(bench.path())
+        .unwrap()
+        .query_row("SELECT count(*) FROM holds", [], |row| row.get::<_, i64>(0));
+    let took = now(store.acquire(asking(2, 1, "fresh")));
+    assert!(check.as_deref() == Ok("ok") && held == Ok(0), "check {check:?}, rows {held:?}, acquire {took:?}");
+}
+
+/// The same, with a process that has it open, and the file only truncated.
+#[test]
+fn file_truncated() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    for number in 0..3_000 {
+        take(&store, &asking(1, number, &format!("n-{number}-{:0300}", 0))).unwrap();
+    }
+    drop(store);
+    fs::OpenOptions::new().write(true).truncate(true).open(bench.path()).unwrap();
+    let store = bench.open();
+    let took = store.map(|store| now(store.acquire(asking(2, 1, "fresh"))));
+    let check = rusqlite::Connection::open(bench.path())
+        .unwrap()
+        .query_row("PRAGMA integrity_check(3)", [], |row| row.get::<_, String>(0));
+    assert!(check.as_deref() == Ok("ok"), "check {check:?}, acquire {took:?}");
+}
+
+/// `conf.d` is somebody's.
+#[test]
+fn a_folder_that_is_somebodys_is_left_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    let root = bench.folder.path().canonicalize().unwrap();
+    let folder = root.join("conf.d");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o2750)).unwrap();
+    let old = std::time::SystemTime::now() - Duration::from_secs(7_200);
+    for precious in ["new-site.conf", "site.conf.new"] {
+        fs::write(folder.join(precious), "server {}").unwrap();
+        fs::File::options().write(true).open(folder.join(precious)).unwrap().set_modified(old).unwrap();
+    }
+    let config = Config { path: root.join("conf"), liveness: true };
+    let error = File::connect(&config).map(drop).unwrap_err();
+    assert!(error.to_string().contains("somebody else's"), "{error}");
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let mode = fs::metadata(&folder).unwrap().permissions().mode() & 0o7777;
+    assert!(
+        left.len() == 2
+            && folder.join("new-site.conf").exists()
+            && folder.join("site.conf.new").exists()
+            && mode == 0o2750,
+        "left: {left:?}, mode {mode:o}"
+    );
+}
+
+/// A link whose target does not exist yet.
+#[test]
+fn a_link_without_a_target_is_followed() {
+    let bench = Bench::new();
+    let root = bench.folder.path().canonicalize().unwrap();
+    fs::create_dir(root.join("data")).unwrap();
+    let link = root.join("link.db");
+    std::os::unix::fs::symlink(root.join("data/locks.db"), &link).unwrap();
+    let by_link = File::connect(&Config { path: link.clone(), liveness: true }).unwrap();
+    let by_target = File::connect(&Config { path: root.join("data/locks.db"), liveness: true }).unwrap();
+    let (one, two) = (take(&by_link, &asking(1, 1, "a")), take(&by_target, &asking(2, 1, "a")));
+    assert!(
+        fs::symlink_metadata(&link).unwrap().is_symlink() && two.is_none(),
+        "link still a link: {}; both granted: {one:?} {two:?}",
+        fs::symlink_metadata(&link).unwrap().is_symlink()
+    );
+}
+
+/// Folder cleared, made anew by the next who opens: rights.
+#[test]
+fn a_cleared_folder_keeps_rights() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    fs::write(bench.path(), "").unwrap();
+    fs::set_permissions(bench.path(), fs::Permissions::from_mode(0o660)).unwrap();
+    drop(bench.open().unwrap());
+    let mode = || fs::metadata(beside(&bench, ".d")).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(), 0o2770);
+    fs::remove_dir_all(beside(&bench, ".d")).unwrap();
+    drop(bench.open().unwrap());
+    assert_eq!(format!("{:o}", mode()), "2770");
+}
+
+/// Short-lived processes never sweep.
+#[test]
+fn short_lived_processes_leave_nothing() {
+    let bench = Bench::new();
+    for number in 0..1_000 {
+        let store = bench.open().unwrap();
+        take(&store, &Acquire { lease: Duration::from_millis(1), ..asking(1, number, &format!("job-{number}")) })
+            .unwrap();
+    }
+    let rows = bench.sql("SELECT count(*) FROM holds");
+    assert!(rows < 600, "{rows} leases that ran out are left, after 1000 processes");
+}
+
+/// Calls end after 1.5 s, says the paper.
+#[test]
+fn every_call_ends_in_time() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let other = rusqlite::Connection::open(bench.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = leasehold_clock::now();
+    let calls: Vec<_> = (0..6).map(|n| store.acquire(asking(1, n, &format!("n{n}")))).collect();
+    let took: Vec<Duration> = calls
+        .into_iter()
+        .map(|call| {
+            wait(call).unwrap_err();
+            leasehold_clock::now().since(began)
+        })
+        .collect();
+    assert!(took.iter().all(|t| *t < Duration::from_secs(3)), "{took:?}");
+}
+
+/// No caller's thread is held up.
+#[test]
+fn no_callers_thread_is_held_up() {
+    let mut worst = Duration::ZERO;
+    for _ in 0..5 {
+        let bench = Bench::new();
+        let store = bench.open().unwrap();
+        let other = rusqlite::Connection::open(bench.path()).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let threads: Vec<_> = (0..4)
+            .map(|n| {
+                let store = store.clone();
+                std::thread::spawn(move || {
+                    let began = leasehold_clock::now();
+                    let _call = store.acquire(asking(1, n, &format!("n{n}")));
+                    leasehold_clock::now().since(began)
+                })
+            })
+            .collect();
+        worst = threads.into_iter().map(|t| t.join().unwrap()).max().unwrap().max(worst);
+        other.execute_batch("COMMIT").unwrap();
+    }
+    assert!(worst < Duration::from_millis(500), "a caller's thread stood still for {worst:?}");
+}
+
+/// Fences after the file was taken away, within the hour after a restart; the wall clock is right all the time.
+#[test]
+fn fences_grow_over_a_removed_file() {
+    let mut bench = Bench::new();
+    drop(bench.open().unwrap());
+    bench.reboot(None);
+    let store = bench.open().unwrap();
+    let before = take(&store, &asking(1, 1, "a")).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        fs::remove_file(beside(&bench, suffix)).unwrap();
+    }
+    // The very same store, in the very same process: it knows what the clock showed.
+    let after = take(&store, &asking(2, 1, "a")).unwrap();
+    assert!(
+        after.block.first > before.block.first,
+        "{:?} after {:?}: {} s back",
+        after.block.first,
+        before.block.first,
+        (before.block.first.get() - after.block.first.get()) / 8_000_000
+    );
+}
+
+/// The file is replaced while it is being opened.
+#[test]
+fn a_file_that_is_replaced_while_it_is_opened_is_noticed() {
+    let mut bench = Bench::new();
+    drop(bench.open().unwrap());
+    bench.reboot(None); // so that entering needs a write
+    let other = rusqlite::Connection::open(bench.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (path, machine) = (bench.path(), bench.machine.clone());
+    let opening = std::thread::spawn(move || {
+        let config = Config { path, liveness: true };
+        File::open(&config, &machine, config.label().into())
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    for suffix in ["-wal", "-shm", ""] {
+        fs::rename(beside(&bench, suffix), beside(&bench, &format!("{suffix}.old"))).unwrap();
+    }
+    let second = bench.open().unwrap(); // makes a new one
+    other.execute_batch("COMMIT").unwrap();
+    let first = opening.join().unwrap().unwrap();
+    let (a, b) = (take(&first, &asking(1, 1, "a")), take(&second, &asking(2, 1, "a")));
+    assert!(a.is_none() || b.is_none(), "both granted, and for ever apart: {a:?} {b:?}");
+}
+
+/// A socket without its liveness file (killed between the two removals).
+#[test]
+fn a_socket_without_its_client_is_removed() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    let sock = beside(&bench, ".d").join(format!("{}.sock", ClientId([9, 9])));
+    drop(std::os::unix::net::UnixDatagram::bind(&sock).unwrap());
+    for _ in 0..3 {
+        drop(bench.open().unwrap());
+    }
+    assert!(!sock.exists(), "left for ever");
+}
+
+/// Many dead clients, many holds.
+#[test]
+fn clearing_up_does_not_hold_up_others() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let place = crate::place::Place::at(&bench.path(), &bench.machine).unwrap();
+    for dead in 0..200 {
+        take(&store, &Acquire { kept: true, ..asking(10_000 + dead, 1, &format!("dead-{dead}")) }).unwrap();
+        place.forget(ClientId([7, 10_000 + dead]));
+    }
+    {
+        let c = rusqlite::Connection::open(bench.path()).unwrap();
+        c.execute_batch("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 100000) \
+          INSERT INTO holds SELECT 'held-'||i, '', zeroblob(16), i, 0, 0, 9000000000000000000, 1, 1, 30000000000, 0, 0, 1, 'host', 1, NULL FROM n").unwrap();
+    }
+    let began = leasehold_clock::now();
+    let path = bench.path();
+    let machine = Machine::this().unwrap();
+    let t = std::thread::spawn(move || {
+        let config = Config { path, liveness: true };
+        drop(File::open(&config, &machine, config.label().into()));
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let call = wait(store.acquire(asking(1, 1, "mine")));
+    let took = leasehold_clock::now().since(began);
+    t.join().unwrap();
+    assert!(
+        call.is_ok(),
+        "{:?} after {took:?}; clearing up took {:?}",
+        call.map(drop),
+        leasehold_clock::now().since(began)
+    );
+}
+
+/// A dead client whose row cannot be buried yet loses its file all the same.
+#[test]
+fn a_row_that_stays_keeps_its_liveness_file() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let ahead = Fence::at(StoreTime::from_nanos(store_now(&store).as_nanos() + 60_000_000_000));
+    let dead = Acquire { kept: true, seen: ahead, ..asking(1, 1, "a") };
+    take(&store, &dead).unwrap();
+    crate::place::Place::at(&bench.path(), &bench.machine).unwrap().forget(dead.request.client);
+    let other = bench.open().unwrap();
+    assert!(take(&other, &asking(2, 1, "a")).is_some(), "its holder is dead, and was certain to be");
+}
+
+fn store_now(store: &File) -> StoreTime {
+    match store.clock() {
+        Call::Done(Some(Ok(answered))) => answered.at,
+        _ => panic!(),
+    }
+}
+
+/// Lingering is cut short by another machine
+#[test]
+fn lingering_goes_on_on_another_machine() {
+    let mut bench = Bench::new();
+    let store = bench.open().unwrap();
+    let one = asking(1, 1, "a");
+    take(&store, &one).unwrap();
+    now(store.release(Release {
+        client: one.request.client,
+        name: name("a"),
+        owner: one.owner.clone(),
+        fence: None,
+        give: Give::Hold(one.request),
+        last_used: None,
+        linger: Duration::from_secs(120),
+        rejoin: false,
+    }))
+    .unwrap();
+    assert!(take(&store, &asking(2, 1, "a")).is_none());
+    drop(store);
+    bench.machine.boot = "elsewhere".into();
+    bench.machine.id = "another".into();
+    assert!(take(&bench.open().unwrap(), &asking(2, 2, "a")).is_none(), "it was to stay taken for two minutes");
+}
+
+/// A dead process of the same owner: its hold counts on.
+#[test]
+fn a_dead_hold_of_the_same_owner_does_not_count() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let owner = StoreOwner::Shared("x".into());
+    let dead = Acquire { kept: true, owner: owner.clone(), ..asking(1, 1, "a") };
+    take(&store, &dead).unwrap();
+    crate::place::Place::at(&bench.path(), &bench.machine).unwrap().forget(dead.request.client);
+    let mine = Acquire { kept: true, owner, ..asking(2, 1, "a") };
+    let granted = take(&store, &mine).unwrap();
+    let released = give(&store, &mine).unwrap();
+    assert!(matches!(released, Released::Released { .. }), "holds {}, then {released:?}", granted.holds);
+}
