@@ -94,8 +94,9 @@ async fn a_waiting_acquire_at_every_await(world: World) -> Checked {
     for polls in 0..MANY {
         assert!(polled(polls, client.lock("a").acquire()).await.is_none(), "two have it");
         world.quiet(&client).await?;
-        let status = other.inspect("a").await?;
-        assert_eq!(status.waiters.unwrap_or_default(), 0, "a waiter was left after {polls} polls");
+        // The list is left in the background.
+        let left = async || other.inspect("a").await.is_ok_and(|status| status.waiters.unwrap_or_default() == 0);
+        eventually(left).await.map_err(|_| format!("a waiter was left after {polls} polls"))?;
         assert!(held.is_valid());
     }
     assert!(!world.capability.hints || chaos.count(Kind::Watch) > 0);
