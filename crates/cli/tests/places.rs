@@ -33,6 +33,19 @@ const CASES: &[(&str, &str)] = &[
     "#,
     ),
     (
+        "a_boot_id_of_its_own_is_refused_while_others_live",
+        r#"
+        "$L" -s file:locks.db hold a > held < wait & holder=$!
+        exec 3> wait
+        while [ ! -s held ]; do sleep 0.01; done
+        cat /proc/sys/kernel/random/uuid > id; mount --bind id /proc/sys/kernel/random/boot_id
+        expect 78 "boot id" "$L" -s file:locks.db acquire a --no-wait
+        umount /proc/sys/kernel/random/boot_id
+        expect 75 busy "$L" -s file:locks.db acquire a --no-wait
+        exec 3>&-; wait $holder
+    "#,
+    ),
+    (
         "fuse_is_refused",
         r#"
         mkdir real fuse; bindfs real fuse

@@ -229,8 +229,13 @@ impl Database {
     /// Makes sure that the open file is the one at the path. A file that was removed or replaced is like a server that came back
     /// empty: what was held there is lost, and what is asked now is asked of the file that stands there.
     fn stand_on_the_file(&mut self, patience: Duration) -> Result<(), Fault> {
-        if Standing::at(&self.path) == self.standing {
+        let standing = Standing::at(&self.path);
+        if standing == self.standing {
             return Ok(());
+        }
+        if standing.0[0] == self.standing.0[0] {
+            // Every connection of this process to that file goes by the old log, as would a new one.
+            return Err(error::log_removed().into());
         }
         let (clock, floor) = (self.clock.clone(), self.epoch.now() + AHEAD);
         *self = Self { clock, ..Self::open(self.path.clone(), self.machine.clone(), patience, floor)? };

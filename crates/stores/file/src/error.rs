@@ -204,6 +204,11 @@ pub(crate) fn replaced() -> Error {
     Error::new(ErrorKind::Unreachable, "open", what).with_hint("try again")
 }
 
+pub(crate) fn log_removed() -> Error {
+    unfit("the file's log (its -wal and -shm files) was removed or replaced while it was in use")
+        .with_hint("start the program again; what it held is lost")
+}
+
 pub(crate) fn stuck_creation() -> Error {
     let what = "another process has been making the file for too long";
     Error::new(ErrorKind::Unreachable, "open", what).with_hint("is it stopped? look with `fuser`")

@@ -121,6 +121,20 @@ fn a_file_that_is_removed_or_replaced_is_noticed() {
     assert!(take(&store, &asking(3, 1, "a")).is_none(), "both are on the file that stands there now");
 }
 
+/// Without its log a file is another one: whoever has the old log open must not go on by it.
+#[test]
+fn a_log_that_is_removed_is_noticed() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let one = asking(1, 1, "a");
+    let grant = take(&store, &one).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        fs::remove_file(bench.folder.path().join(format!("locks.db{suffix}"))).unwrap();
+    }
+    let error = renew(&store, &one, grant.block.first).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unfit && error.to_string().contains("log"), "{error}");
+}
+
 #[test]
 fn a_link_and_its_target_are_one_store() {
     let bench = Bench::new();
