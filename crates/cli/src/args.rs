@@ -105,7 +105,7 @@ pub(crate) struct BreakArgs {
     /// Yes, take it away
     #[arg(long)]
     pub(crate) yes: bool,
-    /// At once: its holder may go on for a moment beside the next one, and fences decide
+    /// At once: its holder may go on until it finds out, up to a third of its lease beside the next one, and fences decide
     #[arg(long)]
     pub(crate) now: bool,
 }

@@ -6,9 +6,10 @@ use leasehold_core::Names;
 use leasehold_core::table::{Answer, Input, Sending, Told};
 
 use crate::caught;
+use crate::errand::Errand;
 use crate::event::Event;
 use crate::flight::{Flight, Landed};
-use crate::shell::{Errand, Mine, Shell};
+use crate::shell::{Mine, Shell};
 
 impl Shell {
     /// Does a call that nobody waits for, on the keeper's connections and runtime.

@@ -312,6 +312,8 @@ impl Client {
         if !self.shell.state().table.is_empty() {
             quiet.await;
         }
+        // Lists of waiters are left in the background.
+        self.shell.errands.done().await;
         self.shell.store.close(self.shell.client).await;
         Ok(())
     }

@@ -35,6 +35,7 @@ mod background;
 pub mod blocking;
 mod caught;
 mod client;
+mod errand;
 mod event;
 mod examine;
 mod flight;

@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::caught::contained;
+use crate::errand::{Errand, Errands};
 use crate::event::{Event, Listener};
 use crate::flight::Flight;
 use crate::keeper::{Waker, WallWatch};
@@ -38,7 +39,7 @@ pub(crate) struct Shell {
     pub(crate) quiet: Notify,
     keeper: Arc<Waker>,
     /// Counts what the background has under way.
-    errands: Errand,
+    pub(crate) errands: Errands,
     state: Mutex<State>,
     process: Process,
 }
@@ -56,9 +57,6 @@ pub(crate) struct State {
     roused: Option<WallWatch>,
 }
 
-/// Something that the background has under way: the keeper does not end before it.
-pub(crate) type Errand = Arc<()>;
-
 impl Shell {
     pub(crate) fn new(
         client: ClientId,
@@ -72,7 +70,7 @@ impl Shell {
         let (mailboxes, lost) = (HashMap::default(), HashMap::default());
         let state = State { table, mailboxes, lost, closed: false, keeper_rests: false, roused: None };
         let process = Process::current();
-        let (quiet, errands, state) = (Notify::new(), Errand::default(), Mutex::new(state));
+        let (quiet, errands, state) = (Notify::new(), Errands::default(), Mutex::new(state));
         Self { client, store, keepers_store, background, listener, quiet, keeper, errands, state, process }
     }
 
@@ -288,12 +286,12 @@ impl Shell {
     }
 
     pub(crate) fn errand(&self) -> Errand {
-        self.errands.clone()
+        self.errands.begin()
     }
 
     /// Whether the background has something under way.
     pub(crate) fn has_errands(&self) -> bool {
-        Arc::strong_count(&self.errands) > 1
+        self.errands.any()
     }
 
     /// The keeper wants to sleep until it is woken: only while nothing is held and no call under way may yet bring a lease. Whoever

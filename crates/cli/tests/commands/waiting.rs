@@ -70,6 +70,7 @@ fn without_a_limit_it_is_tried_for_10_s() {
 fn a_store_that_cannot_be_opened_is_tried_again() {
     let place = Place::new();
     place.run(&["list"]).is(0);
+    std::fs::remove_file(place.file()).unwrap();
     let opening = File::open(place.path("locks.db.d/opening")).unwrap();
     opening.lock().unwrap();
     let began = Instant::now();

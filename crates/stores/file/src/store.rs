@@ -168,8 +168,18 @@ fn leave(session: &mut Session<'_>, client: ClientId, name: &Name) -> Result<(),
     session.save(name, &before)
 }
 
-/// Most leave the list as they are granted the name: then there is nothing to write.
-fn leave_the_list(database: &mut Database, patience: Duration, client: ClientId, name: &Name) -> Result<Hints, Fault> {
+/// Most leave the list as they are granted the name: then there is nothing to write. One who waits for it again by now stays: it asks
+/// once more after it has begun to watch, and that comes after this on the same connection.
+fn leave_the_list(
+    database: &mut Database,
+    patience: Duration,
+    place: &Place,
+    client: ClientId,
+    name: &Name,
+) -> Result<Hints, Fault> {
+    if place.is_watching(client, name) {
+        return Ok(Hints::new());
+    }
     let waits = |connection: &Connection, _| {
         let mut statement = connection.prepare_cached(IS_WAITING)?;
         statement.query_row(params![name.as_str(), client_bytes(client)], |row| row.get(0))
@@ -350,12 +360,11 @@ impl Store for File {
         let (place, desk) = (self.place.clone(), self.desk.clone());
         // Not now: this is called under the client's mutex, and nobody may be told before it returns.
         Call::pending(async move {
-            // It waits for the name again, and is on the list for that.
-            if place.is_watching(client, &name) {
-                return;
-            }
             let left = desk.work(
-                move |database, patience| leave_the_list(database, patience, client, &name),
+                {
+                    let place = place.clone();
+                    move |database, patience| leave_the_list(database, patience, &place, client, &name)
+                },
                 Result::unwrap_or_default,
                 |_| Hints::new(),
             );
