@@ -1,18 +1,16 @@
 //! Being a job of a shell: when the command is stopped by the terminal, the runner stops too, so that `fg` and `bg` work.
 
-use rustix::process::{
-    Pid, Signal, getpgid, getpgrp, getpid, getppid, getsid, kill_current_process_group, kill_process,
-};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_current_process_group};
 
 /// Stops this process and the rest of its group, as the terminal would have. False where nobody could make it go on: then it is not stopped.
 pub(super) fn stop() -> bool {
     if !is_a_job() {
         return false;
     }
-    // The command had the terminal, so the signal went to its group alone. The rest of the job is to have it too: a script that
-    // waits for this process, the other commands of a pipe.
-    let _ = kill_current_process_group(Signal::TSTP);
-    kill_process(getpid(), Signal::STOP).is_ok()
+    // The command had the terminal, so the signal went to its group alone. The rest of the job is to stop too: a script that waits
+    // for this process, the other commands of a pipe. All in one step: were they stopped first, the shell could make the job go on
+    // before this process has stopped. And not with SIGTSTP, which this process would hear as one to pass on.
+    kill_current_process_group(Signal::STOP).is_ok()
 }
 
 /// Whether some process outside this group, in the same session, has started it: a shell that can make it go on.

@@ -89,8 +89,6 @@ struct Runner {
     command: Option<Pid>,
     ended: Option<Ended>,
     loss: Option<Loss>,
-    /// The command is stopped, and this process stops itself or has done so.
-    is_stopped: bool,
     is_joined: bool,
 }
 
@@ -126,7 +124,6 @@ impl Runner {
             command: None,
             ended: None,
             loss: None,
-            is_stopped: false,
             is_joined: job.is_joined,
         })
     }
@@ -154,7 +151,7 @@ impl Runner {
                 },
                 loss = &mut lost, if self.loss.is_none() => self.lose(loss.unwrap_or(Loss::TimeEnded)).await,
                 number = signals.next() => self.pass_on(number).await,
-                number = jobs.next() => self.job_control(number, &mut jobs).await,
+                number = jobs.next() => self.job_control(number).await,
                 _ = look.tick() => self.tell_deadline(guard).await,
             }
         }
@@ -182,23 +179,15 @@ impl Runner {
     }
 
     async fn stop(&mut self) {
-        self.is_stopped = true;
         if !job::stop() {
-            self.is_stopped = false;
             self.say(Message::Continue).await;
         }
     }
 
     /// SIGTSTP goes to the command, and this process stops when the command has. SIGCONT makes both go on.
-    async fn job_control(&mut self, number: i32, jobs: &mut Signals) {
-        if number == Signal::CONT.as_raw() {
-            // The stop that this process sent to its own group is not one to pass on.
-            while jobs.pending().is_some() {}
-            self.is_stopped = false;
-            self.say(Message::Continue).await;
-        } else if !self.is_stopped {
-            self.say(Message::Signal(number)).await;
-        }
+    async fn job_control(&mut self, number: i32) {
+        let is_continue = number == Signal::CONT.as_raw();
+        self.say(if is_continue { Message::Continue } else { Message::Signal(number) }).await;
     }
 
     /// A `run` around this one has the terminal: what that sends to the group comes to the command without help.
