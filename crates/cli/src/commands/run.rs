@@ -13,6 +13,7 @@ use crate::waiting::{Waiting, unless_signal};
 use crate::{names, output, runtime, store};
 
 pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> {
+    run::hear_signals();
     run::without_stops();
     args.report.as_deref().map_or(Ok(()), run::check_report)?;
     let mut report = Report::of(&args.names);

@@ -4,6 +4,7 @@
 //! child, which the kernel answers without a race ([`reap`]); the lists made here are only for signals, and are made again until
 //! nobody is left.
 
+use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 
 #[cfg(target_os = "linux")]
@@ -45,6 +46,11 @@ impl Descendants {
         Self { root: getpid(), spare, group }
     }
 
+    /// Of another process; `group` is the command's process group.
+    pub(super) fn below(root: Pid, group: Option<Pid>) -> Self {
+        Self { root, spare: None, group }
+    }
+
     /// The command has ended and was waited for: its group's number may be another's by now.
     #[cfg(target_os = "linux")]
     pub(super) fn forget_group(&mut self) {
@@ -61,7 +67,24 @@ impl Descendants {
         if signal == Signal::KILL {
             return system::kill_below(self.root, self.spare);
         }
-        for process in system::below(self.root) {
+        self.signal_until(signal, Moment::NEVER);
+    }
+
+    /// Asks all that there are now, as long as there is time: where there are thousands, killing them comes first.
+    #[cfg(target_os = "linux")]
+    pub(super) fn ask_until(&self, signal: Signal, until: Moment) {
+        if let Some(group) = self.group {
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+        self.signal_until(signal, until);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn signal_until(&self, signal: Signal, until: Moment) {
+        for process in system::below(self.root, until) {
+            if leasehold_clock::now() >= until {
+                return;
+            }
             if Some(process.pid) != self.spare && Some(process.group) != self.group {
                 process.signal(signal);
             }
@@ -71,7 +94,7 @@ impl Descendants {
     /// Who they are, for people.
     #[cfg(target_os = "linux")]
     pub(super) fn names(&self) -> Vec<String> {
-        let all = system::below(self.root);
+        let all = system::below(self.root, Moment::NEVER);
         all.iter().filter(|process| Some(process.pid) != self.spare).map(system::Process::describe).collect()
     }
 }
@@ -85,6 +108,10 @@ impl Descendants {
         if let Some(group) = self.group {
             let _ = rustix::process::kill_process_group(group, signal);
         }
+    }
+
+    pub(super) fn ask_until(&self, signal: Signal, _: Moment) {
+        self.signal(signal);
     }
 
     pub(super) fn names(&self) -> Vec<String> {

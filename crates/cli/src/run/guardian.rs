@@ -42,6 +42,7 @@ pub(crate) fn main() -> Exit {
 }
 
 fn watch_over() -> io::Result<()> {
+    terminal::hear_signals();
     terminal::without_stops();
     // Not by the name of the runner: whoever ends all of those must not end this one as well.
     #[cfg(target_os = "linux")]
@@ -92,13 +93,17 @@ enum State {
 impl Guardian {
     /// Starts the command. None where that failed, which the runner is told.
     fn start(start: &Start, runner: UnixStream, input: OwnedFd, keep: Vec<OwnedFd>) -> io::Result<Option<Self>> {
-        let spawned = spawn(start, &input);
+        let spawned = spawn(start, &input, &runner);
         // What the command closes must be closed: its input and output are not held open by this process.
         let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
         rustix::stdio::dup2_stdout(&nothing)?;
         let command = match spawned {
             Ok(command) => command,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                tell(&runner, Message::Gone(true));
+                return Ok(None);
+            }
             Err(error) => {
                 tell(&runner, Message::NotStarted(error.raw_os_error().unwrap_or_default()));
                 return Ok(None);
@@ -264,10 +269,11 @@ impl Guardian {
 
     fn ask(&mut self, now: Moment) {
         if let State::Running = self.state {
-            self.state = State::Asked { kill_at: self.times.kill_after(now, self.deadline) };
-            self.descendants.signal(Signal::TERM);
+            let kill_at = self.times.kill_after(now, self.deadline);
+            self.state = State::Asked { kill_at };
+            self.descendants.ask_until(Signal::TERM, kill_at);
             // One that is stopped could not heed it.
-            self.descendants.signal(Signal::CONT);
+            self.descendants.ask_until(Signal::CONT, kill_at);
             self.act(leasehold_clock::now());
         }
     }
@@ -289,7 +295,8 @@ impl Guardian {
             State::Killing { .. } => format!("these do not end, though they were killed: {names}"),
             _ => format!("the command has ended, and the lock {lock:?} is kept until these have, too: {names}"),
         };
-        let _ = writeln!(io::stderr(), "leasehold: {text}");
+        // Beside this thread: nobody may be reading, and the guardian must never wait for anybody.
+        let _ = std::thread::Builder::new().spawn(move || writeln!(io::stderr(), "leasehold: {text}"));
     }
 
     fn give_back(&self) {
@@ -322,9 +329,11 @@ fn tell(mut runner: &UnixStream, message: Message) {
     let _ = runner.write_all(&message.encode());
 }
 
-fn spawn(start: &Start, input: &OwnedFd) -> io::Result<Pid> {
+/// Starts nothing when it is too late: all of this may have been paused since the deadline was told.
+fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::Result<Pid> {
+    start.check_time()?;
     if start.place == Place::Foreground {
-        return starter::spawn(start, input);
+        return starter::spawn(start, input, runner);
     }
     let (name, arguments) = start.words.split_first().ok_or(io::ErrorKind::NotFound)?;
     let mut command = Command::new(name);

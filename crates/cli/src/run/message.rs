@@ -122,6 +122,14 @@ pub(super) struct Start {
     pub(super) words: Vec<OsString>,
 }
 
+impl Start {
+    /// Whether it is not too late to start anything.
+    pub(super) fn check_time(&self) -> std::io::Result<()> {
+        let late = leasehold_clock::now() >= self.times.term_at(self.deadline);
+        if late { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+    }
+}
+
 /// Where the command runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {

@@ -26,7 +26,7 @@ pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::{Report, check as check_report};
 pub(crate) use runner::{Job, Outcome, Why, run};
 pub(crate) use signals::Signals;
-pub(crate) use terminal::without_stops;
+pub(crate) use terminal::{hear_signals, without_stops};
 
 /// The first argument that makes this program a guardian. For no one but `run`.
 const GUARDIAN: &str = "__guardian";

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 
+use leasehold_core::Moment;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// How often one round of killing looks for new processes: time is looked at between two rounds.
@@ -18,15 +19,15 @@ pub(super) struct Process {
     start: u64,
 }
 
-/// All descendants of `root`, as far as they can be seen while they go on forking and ending.
-pub(super) fn below(root: Pid) -> Vec<Process> {
-    let mut found = Vec::new();
+/// All descendants of `root`, as far as they can be seen while they go on forking and ending, and as far as there is time.
+pub(super) fn below(root: Pid, until: Moment) -> Vec<Process> {
+    let (mut found, mut known) = (Vec::new(), HashSet::new());
     let mut open = vec![root];
-    while let Some(pid) = open.pop() {
+    while let Some(pid) = open.pop().filter(|_| leasehold_clock::now() < until) {
         let Some(children) = children(pid) else { return by_parents(root) };
         for child in children {
             if let Some(process) = Process::read(child)
-                && !found.iter().any(|known: &Process| known.pid == child)
+                && known.insert(child)
             {
                 found.push(process);
                 open.push(child);
@@ -50,7 +51,11 @@ pub(super) fn kill_below(root: Pid, spare: Option<Pid>) {
                 let _ = kill_process(child, Signal::KILL);
             }
         }
-        for process in below(root) {
+        // What they leave behind comes to this process, and is quicker found there than below others.
+        if is_new {
+            continue;
+        }
+        for process in below(root, Moment::NEVER) {
             if Some(process.pid) != spare && killed.insert((process.pid, Some(process.start))) {
                 is_new = true;
                 process.signal(Signal::KILL);
@@ -164,8 +169,8 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut String::new())
             .unwrap();
         let shell = Pid::from_child(&child);
-        let (direct, by_parents) = (below(shell), by_parents(shell));
-        let whole = below(getpid());
+        let (direct, by_parents) = (below(shell, Moment::NEVER), by_parents(shell));
+        let whole = below(getpid(), Moment::NEVER);
         let described = direct[0].describe();
         for process in &direct {
             process.signal(Signal::KILL);

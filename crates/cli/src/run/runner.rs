@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold::{Guard, Loss};
 use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 
 use super::descendants::{self, Descendants, Reaped};
 use super::message::{self, Ended, Message, Place, Start};
@@ -85,6 +85,8 @@ struct Runner {
     times: Times,
     look_every: Duration,
     told: Moment,
+    /// What the guardian had no room for.
+    unsaid: Vec<u8>,
     input: OwnedFd,
     command: Option<Pid>,
     ended: Option<Ended>,
@@ -120,6 +122,7 @@ impl Runner {
             times: job.times,
             look_every: (job.lease / LOOKS).clamp(LOOK.0, LOOK.1),
             told: deadline,
+            unsaid: Vec::new(),
             input,
             command: None,
             ended: None,
@@ -143,26 +146,26 @@ impl Runner {
                         count += more;
                         if count == message::BYTES {
                             count = 0;
-                            if let Some(outcome) = self.hear(Message::decode(heard)).await {
+                            if let Some(outcome) = self.hear(Message::decode(heard)) {
                                 return Ok(outcome);
                             }
                         }
                     }
                 },
-                loss = &mut lost, if self.loss.is_none() => self.lose(loss.unwrap_or(Loss::TimeEnded)).await,
-                number = signals.next() => self.pass_on(number).await,
-                number = jobs.next() => self.job_control(number).await,
-                _ = look.tick() => self.tell_deadline(guard).await,
+                loss = &mut lost, if self.loss.is_none() => self.lose(loss.unwrap_or(Loss::TimeEnded)),
+                number = signals.next() => self.pass_on(number),
+                number = jobs.next() => self.job_control(number),
+                _ = look.tick() => self.tell_deadline(guard),
             }
         }
     }
 
     /// What the guardian says.
-    async fn hear(&mut self, message: Option<Message>) -> Option<Outcome> {
+    fn hear(&mut self, message: Option<Message>) -> Option<Outcome> {
         match message {
             Some(Message::Started(pid)) => self.command = Pid::from_raw(pid),
             Some(Message::NotStarted(errno)) => return Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno))),
-            Some(Message::Stopped(_)) => self.stop().await,
+            Some(Message::Stopped(_)) => self.stop(),
             Some(Message::Ended(ended)) => self.ended = Some(ended),
             Some(Message::Gone(forced)) => return Some(self.gone(forced)),
             _ => {}
@@ -178,47 +181,68 @@ impl Runner {
         }
     }
 
-    async fn stop(&mut self) {
+    fn stop(&mut self) {
         if !job::stop() {
-            self.say(Message::Continue).await;
+            self.say(Message::Continue);
         }
     }
 
     /// SIGTSTP goes to the command, and this process stops when the command has. SIGCONT makes both go on.
-    async fn job_control(&mut self, number: i32) {
+    fn job_control(&mut self, number: i32) {
         let is_continue = number == Signal::CONT.as_raw();
-        self.say(if is_continue { Message::Continue } else { Message::Signal(number) }).await;
+        self.say(if is_continue { Message::Continue } else { Message::Signal(number) });
     }
 
     /// A `run` around this one has the terminal: what that sends to the group comes to the command without help.
-    async fn pass_on(&mut self, number: i32) {
+    fn pass_on(&mut self, number: i32) {
         let from_terminal = [Signal::INT, Signal::QUIT].iter().any(|signal| signal.as_raw() == number);
         if !(self.is_joined && from_terminal) {
-            self.say(Message::Signal(number)).await;
+            self.say(Message::Signal(number));
         }
     }
 
-    async fn tell_deadline(&mut self, guard: &Guard) {
+    fn tell_deadline(&mut self, guard: &Guard) {
+        self.speak();
         let Some(deadline) = deadline(guard) else { return }; // the lost signal says so
+        if !self.unsaid.is_empty() {
+            return; // the newest is told when there is room
+        }
         if deadline.since(self.told) > SAME || self.told.since(deadline) > SAME {
             self.told = deadline;
-            self.say(Message::Deadline(deadline)).await;
+            self.say(Message::Deadline(deadline));
         }
     }
 
     /// The guardian may itself be stopped: so it is woken, and this process kills too.
-    async fn lose(&mut self, loss: Loss) {
+    fn lose(&mut self, loss: Loss) {
         self.loss = Some(loss);
-        self.say(Message::Lost).await;
         let guardian = Pid::from_child(&self.guardian);
         let _ = kill_process(guardian, Signal::CONT);
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
-        Descendants::new(Some(guardian), group).signal(Signal::KILL);
+        // Not all that is below this process: it may have had children before it became a runner.
+        Descendants::below(guardian, group).signal(Signal::KILL);
+        self.say(Message::Lost);
     }
 
-    /// A guardian that cannot be told has gone, and the end of the connection says so.
-    async fn say(&mut self, message: Message) {
-        let _ = self.stream.write_all(&message.encode()).await;
+    /// A guardian that cannot be told has gone, and the end of the connection says so. One that does not listen, for it is stopped, is
+    /// not waited for: what it has not been told is kept, and told in turn.
+    fn say(&mut self, message: Message) {
+        self.unsaid.extend_from_slice(&message.encode());
+        self.speak();
+    }
+
+    fn speak(&mut self) {
+        while !self.unsaid.is_empty() {
+            match self.stream.try_write(&self.unsaid) {
+                Ok(count) => drop(self.unsaid.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // It has a hundred messages to read: it is stopped, and must not be.
+                    let _ = kill_process(Pid::from_child(&self.guardian), Signal::CONT);
+                    return;
+                }
+                Err(_) => return self.unsaid.clear(),
+            }
+        }
     }
 
     /// The guardian was killed. Its descendants are this process's now; they are ended while the keeper still keeps the lock.

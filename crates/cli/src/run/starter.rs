@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, getpgrp};
 
@@ -14,8 +15,13 @@ use super::terminal::{self, Terminal};
 use super::{STARTER, this_program};
 use crate::exit::Exit;
 
+/// How often is looked at the time and the runner while it becomes the command.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Starts the command through it. The process is the command when this returns.
-pub(super) fn spawn(start: &Start, input: &OwnedFd) -> io::Result<Pid> {
+///
+/// It may be stopped before that: then it is waited for until the time has come, or the runner has gone, and no longer.
+pub(super) fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::Result<Pid> {
     let (mut ours, theirs) = UnixStream::pair()?;
     let mut child = Command::new(this_program()?)
         .arg0("lease-starter")
@@ -24,15 +30,37 @@ pub(super) fn spawn(start: &Start, input: &OwnedFd) -> io::Result<Pid> {
         .process_group(0)
         .spawn()?;
     start.send(&ours, input.as_fd(), &[])?;
+    ours.set_read_timeout(Some(LOOK))?;
     let mut answer = [0; message::BYTES];
+    let mut count = 0;
     // Its end of the connection is closed as it becomes the command; it speaks only if it cannot.
-    match ours.read_exact(&mut answer).ok().and_then(|()| Message::decode(answer)) {
-        Some(Message::NotStarted(errno)) => {
-            child.wait()?;
-            Err(io::Error::from_raw_os_error(errno))
+    while count < answer.len() {
+        match ours.read(&mut answer[count..]) {
+            Ok(0) => return Ok(Pid::from_child(&child)),
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if start.check_time().is_err() || is_gone(runner) {
+                    child.kill()?;
+                    child.wait()?;
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            Err(error) => return Err(error),
         }
-        _ => Ok(Pid::from_child(&child)),
     }
+    child.wait()?;
+    Err(match Message::decode(answer) {
+        Some(Message::NotStarted(errno)) => io::Error::from_raw_os_error(errno),
+        _ => io::ErrorKind::TimedOut.into(),
+    })
+}
+
+/// Whether the other end of the connection is closed.
+fn is_gone(runner: &UnixStream) -> bool {
+    use rustix::net::{RecvFlags, recv};
+    let mut byte = [0; 1];
+    matches!(recv(runner, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((_, 0)))
 }
 
 /// The starter's whole life.
@@ -52,6 +80,9 @@ fn become_command() -> io::Result<()> {
     rustix::stdio::dup2_stdin(&input)?;
     drop(input);
     let (name, arguments) = start.words.split_first().ok_or(io::ErrorKind::NotFound)?;
+    if start.check_time().is_err() {
+        return guardian.write_all(&Message::Gone(true).encode());
+    }
     let failed = terminal::with_stops(|| Command::new(name).args(arguments).exec());
     guardian.write_all(&Message::NotStarted(failed.raw_os_error().unwrap_or_default()).encode())
 }

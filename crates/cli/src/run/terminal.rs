@@ -57,6 +57,11 @@ pub(super) fn is_ours(descriptor: impl AsFd) -> bool {
     isatty(&descriptor) && tcgetpgrp(&descriptor) == Ok(rustix::process::getpgrp())
 }
 
+/// Whoever started this process may have blocked signals; it must hear them.
+pub(crate) fn hear_signals() {
+    let _ = SigSet::all().thread_unblock();
+}
+
 /// From now on the terminal does not stop this thread, nor the threads and processes that it starts.
 pub(crate) fn without_stops() {
     let _ = ttou().thread_block();
