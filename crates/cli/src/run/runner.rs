@@ -29,6 +29,8 @@ const LOOKS: u32 = 40;
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 /// A deadline that is nearly the one that was told need not be told.
 const SAME: Duration = Duration::from_millis(1);
+/// A signal that kept the guardian from starting has come to this process too.
+const SIGNAL_WITHIN: Duration = Duration::from_millis(100);
 /// Between two rounds of ending processes without a guardian.
 const ROUND: Duration = Duration::from_millis(1);
 
@@ -72,7 +74,17 @@ pub(crate) enum Why {
 pub(crate) async fn run(job: Job, guard: &Guard, signals: &mut Signals) -> Result<Outcome, Failure> {
     let failed = |error: io::Error| Failure::new(Exit::BUG, format!("the guardian could not be started: {error}"));
     let jobs = if job.is_joined { Signals::none() } else { Signals::of_jobs()? };
-    let mut runner = Runner::start(job, guard).map_err(failed)?;
+    let mut runner = match Runner::start(job, guard) {
+        Ok(runner) => runner,
+        // What the terminal sends may end the guardian in its first moment, before it has a group of its own.
+        Err(error) => match tokio::time::timeout(SIGNAL_WITHIN, signals.next()).await {
+            Ok(number) => {
+                let what = format!("signal {number} came before the command was started");
+                return Err(Failure::new(Exit::signal(number), what));
+            }
+            Err(_) => return Err(failed(error)),
+        },
+    };
     let outcome = runner.watch(guard, signals, jobs).await.map_err(failed)?;
     // It has said its last word. It is gone before this process is, so that nothing is left of a `run` that has ended.
     let _ = runner.guardian.wait();

@@ -157,7 +157,9 @@ fn ctrl_backslash_ends_the_command() {
 #[test]
 fn ctrl_c_while_waiting_ends_the_waiting() {
     let mut shell = Shell::start();
-    shell.types("$L run x -- sleep 60 & $L run x -v -- true\n");
+    shell.types("$L run x -- sh -c 'echo held-$((1+1)); exec sleep 60' &\n");
+    shell.sees("held-2");
+    shell.types("$L run x -v -- true\n");
     shell.sees("the locks are in");
     shell.types(CTRL_C);
     shell.code_is(130);
