@@ -136,7 +136,8 @@ async fn a_layer_panics_at_a_renewal(url: &str, late: bool) {
         }
     };
     let client = hooked(url, panics_at("renew", late)).listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").keep(300 * MS).acquire().await.unwrap();
+    // Long enough for the panic to be written down, with all its frames, on a slow machine.
+    let guard = client.lock("a").keep(3_000 * MS).acquire().await.unwrap();
     for answered in [false, true, true] {
         assert_eq!(tokio::time::timeout(LONG, renewed.recv()).await.expect("not kept any more"), Some(answered));
     }
