@@ -43,7 +43,9 @@ fn can_be_left(client: &Client) -> Result<(), Failure> {
 /// What could not be said is given back: nobody would know of it.
 async fn leave(client: &Client, guard: Guard, json: bool) -> Result<Exit, Failure> {
     if let Err(failure) = say(client, &guard, json).await {
-        let _ = guard.release().await;
+        if let Err(error) = guard.release().await {
+            output::note(&format!("the lock could not be given back, and is free when its lease has run out: {error}"));
+        }
         return Err(failure);
     }
     match guard.leave().await {

@@ -67,7 +67,9 @@ impl File {
     pub fn connect(config: &Config) -> Result<Arc<Self>, Error> {
         let config = config.resolved();
         let label: Arc<str> = config.label().into();
-        Self::open(&config, &Machine::this()?, label.clone()).map_err(|error| error.during("connect").on_store(&label))
+        Machine::this()
+            .and_then(|machine| Self::open(&config, &machine, label.clone()))
+            .map_err(|error| error.during("connect").on_store(&label))
     }
 
     pub(crate) fn open(config: &Config, machine: &Machine, label: Arc<str>) -> Result<Arc<Self>, Error> {
