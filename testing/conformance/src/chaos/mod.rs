@@ -117,7 +117,6 @@ impl Chaos {
         let mut state = self.state();
         state.rules.clear();
         state.storm = None;
-        drop(state);
         self.0.calmed.send_modify(|times| *times += 1);
     }
 
@@ -161,9 +160,10 @@ impl Chaos {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and says what happens to it.
-    fn meet(&self, kind: Kind) -> Option<Fault> {
+    /// Counts a call, and says what happens to it, and how it hears that it is calm again: from the moment it is counted.
+    fn meet(&self, kind: Kind) -> Option<(Fault, watch::Receiver<u64>)> {
         let mut state = self.state();
+        let calmed = self.0.calmed.subscribe();
         *state.counts.entry(kind).or_default() += 1;
         match kind {
             Kind::Watch => (state.watched, state.asked_since) = (true, 0),
@@ -173,11 +173,11 @@ impl Chaos {
         }
         if let Some(rule) = state.rules.iter_mut().find(|rule| rule.kind == kind && rule.times > 0) {
             rule.times = if rule.times == u32::MAX { u32::MAX } else { rule.times - 1 };
-            return Some(rule.fault);
+            return Some((rule.fault, calmed));
         }
         let (rng, per_cent) = state.storm.as_mut()?;
         let stormy = matches!(kind, Kind::Acquire | Kind::Renew | Kind::Release | Kind::Watch);
-        (stormy && rng.below(100) < *per_cent).then(|| Fault::any(rng))
+        (stormy && rng.below(100) < *per_cent).then(|| (Fault::any(rng), calmed))
     }
 }
 

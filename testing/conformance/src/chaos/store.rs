@@ -10,6 +10,7 @@ use leasehold::port::{
 };
 use leasehold::{Capability, Error, ErrorKind, Name, Outcome, Store};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch::Receiver;
 use tokio::time::Sleep;
 
 use super::{Chaos, Fault, Kind};
@@ -31,19 +32,19 @@ impl Stormy {
 
     fn met<T: Send + Unpin + 'static>(
         &self,
-        fault: Option<Fault>,
+        fault: Option<(Fault, Receiver<u64>)>,
         call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send + 'static,
     ) -> Call<Reply<T>> {
         match fault {
             None => call(&self.inner),
-            Some(fault) => Call::pending(meet(self.chaos.clone(), fault, self.inner.clone(), call)),
+            Some((fault, calmed)) => Call::pending(meet(fault, calmed, self.inner.clone(), call)),
         }
     }
 }
 
 async fn meet<T: Unpin>(
-    chaos: Chaos,
     fault: Fault,
+    mut calmed: Receiver<u64>,
     inner: Arc<dyn Store>,
     call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send,
 ) -> Reply<T> {
@@ -64,8 +65,8 @@ async fn meet<T: Unpin>(
             reply
         }
         Fault::Hang => {
-            // An error says that the sender is gone, and it is held here.
-            let _ = chaos.0.calmed.subscribe().changed().await;
+            // An error says that the layer is gone, and nobody is left who would calm it.
+            let _ = calmed.changed().await;
             call(&inner).await
         }
         Fault::Polls(times) => {
@@ -116,7 +117,7 @@ impl Store for Stormy {
 
     fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
         let fault = self.chaos.meet(Kind::Acquire);
-        if fault == Some(Fault::Park) {
+        if matches!(fault, Some((Fault::Park, _))) {
             self.chaos.state().parked.push((self.inner.clone(), request.clone()));
         }
         self.met(fault, move |inner| inner.acquire(request))
