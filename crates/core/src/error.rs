@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Lost,
     /// Whoever asked does not hold the lock.
     NotHolder,
-    /// This owner already holds one of the names that were to be taken together.
+    /// This owner already holds one of the names that were to be taken together, and not all of them; or all, in this very client.
     AlreadyHeld,
     /// The client was closed.
     Closed,

@@ -47,6 +47,9 @@ pub struct About {
 }
 
 /// A request to take one or several names, all or none.
+///
+/// Of a shared owner that holds all the names already it is a re-entry of each, with the fences that they have. Several names of which
+/// the owner holds only some are refused ([`ErrorKind::AlreadyHeld`](crate::error::ErrorKind::AlreadyHeld)): it would wait for itself.
 #[derive(Clone, Debug)]
 pub struct Acquire {
     /// What to take.

@@ -124,7 +124,7 @@ impl Reference {
     /// # Errors
     ///
     /// [`ErrorKind::Unfit`] for a mode that is not kept here; [`ErrorKind::AlreadyHeld`] when several names are asked for and the
-    /// owner holds one of them already.
+    /// owner holds some of them already. One that is shared and holds them all re-enters them all.
     pub fn acquire(&mut self, now: StoreTime, request: &Acquire) -> Result<Acquired, Error> {
         if request.mode != Mode::Exclusive {
             let what = "this store keeps exclusive locks only";
@@ -139,8 +139,9 @@ impl Reference {
             self.sweep(now);
         }
         let names = request.names.as_slice();
+        let whole = names.len() == 1 || self.holds_all(now, request);
         for name in names {
-            if let Some(refusal) = self.refusal(now, name, request) {
+            if let Some(refusal) = self.refusal(now, name, request, whole) {
                 if request.enlist && matches!(refusal, Ok(Acquired::Busy(_))) {
                     self.enlist(now, name, request.request.client);
                 }
@@ -162,7 +163,15 @@ impl Reference {
         names.all(|name| self.records.get(name).is_some_and(|record| record.rows.iter().any(holds)))
     }
 
-    fn refusal(&self, now: StoreTime, name: &Name, request: &Acquire) -> Option<Result<Acquired, Error>> {
+    /// Whether a shared owner holds every name already, by whatever requests.
+    fn holds_all(&self, now: StoreTime, request: &Acquire) -> bool {
+        let ours = |row: &Row| row.expires > now && row.owner == request.owner && !row.broken;
+        let held = |name| self.records.get(name).is_some_and(|record| record.rows.iter().any(ours));
+        matches!(request.owner, StoreOwner::Shared(_)) && request.names.as_slice().iter().all(held)
+    }
+
+    /// Why a name cannot be had. `whole`: nothing else is asked for that its owner does not hold as well.
+    fn refusal(&self, now: StoreTime, name: &Name, request: &Acquire, whole: bool) -> Option<Result<Acquired, Error>> {
         let record = self.records.get(name)?;
         let row = record.rows.iter().find(|row| row.expires > now);
         if row.is_none() && record.lingers_until <= now {
@@ -173,8 +182,7 @@ impl Reference {
             && !row.broken
         {
             let new = row.hold(request.request).is_none();
-            let several = request.names.as_slice().len() > 1;
-            return (new && several).then(|| {
+            return (new && !whole).then(|| {
                 let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
                 Err(Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name))
             });

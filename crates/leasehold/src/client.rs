@@ -188,7 +188,7 @@ impl Client {
     /// Several locks that are taken together, all or none, in one step of the store.
     ///
     /// Names given twice are taken once, and the guard has them in order of names. While it waits for one of them it holds no other, and no place in line for another. An owner that already holds one of them
-    /// gets an error and does not wait.
+    /// gets an error and does not wait. An explicit owner that holds *all* of them, in other clients, re-enters all.
     pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
         let names: Result<Vec<Name>, Error> = names.into_iter().map(Name::new).collect();
         self.lock_of(names.and_then(Names::new))

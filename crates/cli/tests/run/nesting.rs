@@ -63,6 +63,23 @@ fn one_of_several_names_can_be_joined_but_not_one_more() {
 }
 
 #[test]
+fn several_names_inside_join_with_the_outer_fences() {
+    let place = Place::new();
+    let inner = |names| format!("\"$LEASEHOLD\" run {names} --no-wait -c 'echo $LEASEHOLD_FENCES $LEASEHOLD_OWNER'");
+    let line = format!("echo $LEASEHOLD_FENCES $LEASEHOLD_OWNER; {}; {}; {}", inner("c,a,b"), inner("a,c"), inner("b"));
+    let output = output(place.shell("a,b,c", &line));
+    let text = stdout(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}{}", stderr(&output));
+    assert_eq!(lines[0], lines[1]);
+    let (fences, owner) = lines[0].split_once(' ').unwrap();
+    let fences: Vec<&str> = fences.split(',').collect();
+    assert_eq!(lines[2], format!("{},{} {owner}", fences[0], fences[2]));
+    assert_eq!(lines[3], format!("{} {owner}", fences[1]));
+    assert!(place.is_free("a,b,c"));
+}
+
+#[test]
 fn another_name_or_store_inside_is_a_lock_of_its_own() {
     let place = Place::new();
     let line = r#"echo $LEASEHOLD_OWNER; "$LEASEHOLD" run db -c 'echo $LEASEHOLD_OWNER $LEASEHOLD_NAME'

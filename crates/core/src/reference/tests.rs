@@ -95,3 +95,44 @@ fn lingering_outlives_a_partial_release() {
     let answer = store.acquire(at(1), &other).unwrap();
     assert!(matches!(answer, Acquired::Busy(_)), "others were to be kept out for 60 s, and come after one: {answer:?}");
 }
+
+fn several(client: u64, number: u64, names: &[&str]) -> Acquire {
+    let names: Vec<Name> = names.iter().map(|name| Name::new(name).unwrap()).collect();
+    Acquire { names: Names::new(names).unwrap(), ..request(client, number) }
+}
+
+fn fences(acquired: Acquired) -> Vec<(Fence, u32)> {
+    match acquired {
+        Acquired::Granted(grants) => grants.iter().map(|grant| (grant.block.first, grant.holds)).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_shared_owner_re_enters_several_names_only_where_it_holds_them_all() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let first = fences(store.acquire(at(0), &several(1, 1, &["a", "b", "c"])).unwrap());
+    let inner = several(2, 1, &["a", "c"]);
+    for _ in 0..2 {
+        let again = fences(store.acquire(at(0), &inner).unwrap());
+        assert_eq!(again, [(first[0].0, 2), (first[2].0, 2)], "sent again, it counts once");
+    }
+    let error = store.acquire(at(0), &several(3, 1, &["a", "z"])).unwrap_err();
+    assert_eq!((error.kind(), error.lock()), (ErrorKind::AlreadyHeld, Some("a")));
+    assert_eq!(store.release(at(0), &release(&inner)).0, Released::StillHeld(1));
+}
+
+#[test]
+fn several_names_are_not_re_entered_where_one_was_broken_or_the_owner_is_private() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    store.acquire(at(0), &several(1, 1, &["a", "b"])).unwrap();
+    store.break_lock(at(0), &Name::new("b").unwrap(), Break::AtLeaseEnd);
+    let error = store.acquire(at(0), &several(2, 1, &["a", "b"])).unwrap_err();
+    assert_eq!((error.kind(), error.lock()), (ErrorKind::AlreadyHeld, Some("a")));
+    let private = |number| Acquire {
+        owner: StoreOwner::Private(RequestId { client: ClientId([1, 0]), number: 1 }),
+        ..several(1, number, &["c", "d"])
+    };
+    store.acquire(at(0), &private(1)).unwrap();
+    assert_eq!(store.acquire(at(0), &private(2)).unwrap_err().kind(), ErrorKind::AlreadyHeld);
+}

@@ -16,6 +16,7 @@ crate::cases! {
     async duplicates_count_once needs [Need::SeveralNames];
     async an_owner_that_holds_one needs [Need::SeveralNames];
     async an_owner_that_holds_one_elsewhere needs [Need::SeveralNames, Need::SharedReentrance];
+    async an_owner_that_holds_all_elsewhere needs [Need::SeveralNames, Need::SharedReentrance];
     async lost_with_any_of_them needs [Need::SeveralNames];
     async the_signal_ends_with_the_release needs [Need::SeveralNames];
     async crossing_groups_do_not_deadlock needs [Need::SeveralNames];
@@ -118,6 +119,33 @@ async fn an_owner_that_holds_one_elsewhere(world: World) -> Checked {
     assert_eq!(other.inspect("b").await?.holders[0].holds, Some(1));
     world.quiet(&client).await?;
     held.release().await?;
+    world.empty().await
+}
+
+/// They are re-entered with their fences, all or some of them, and stay held until the last hold is given back.
+async fn an_owner_that_holds_all_elsewhere(world: World) -> Checked {
+    let (client, other, stranger) = (world.client().await?, world.client().await?, world.client().await?);
+    let me = Owner::explicit("me")?;
+    let held = granted(&other.lock_all(["a", "b", "c"]).owned_by(&me)).await?;
+    let fences: Vec<_> = held.fences().map(|(name, fence)| (name.clone(), fence)).collect();
+    for names in [&["a", "b", "c"][..], &["c", "a"]] {
+        let inner = granted(&client.lock_all(names).owned_by(&me)).await?;
+        assert_eq!(inner.fences().count(), names.len());
+        for (name, fence) in inner.fences() {
+            assert!(fences.contains(&(name.clone(), fence)), "{name} has another fence: {fence}");
+        }
+        assert_eq!(other.inspect("a").await?.holders[0].holds, Some(2));
+        inner.release().await?;
+        assert_eq!(other.inspect("a").await?.holders[0].holds, Some(1));
+    }
+    let inner = granted(&client.lock_all(["a", "b"]).owned_by(&me)).await?;
+    held.release().await?;
+    assert!(stranger.lock("a").try_acquire().await?.is_busy());
+    assert!(!stranger.lock("c").try_acquire().await?.is_busy());
+    inner.release().await?;
+    for client in [&client, &other, &stranger] {
+        world.quiet(client).await?;
+    }
     world.empty().await
 }
 
