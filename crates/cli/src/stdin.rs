@@ -4,7 +4,6 @@ use std::io::{Read, stdin};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use tokio::sync::oneshot;
 
@@ -40,5 +39,5 @@ fn read_to_end() {
 
 /// A terminal that belongs to another process group: reading it would stop this process, and with it the keeping of the lock.
 fn is_anothers(stdin: &std::io::Stdin) -> bool {
-    tcgetpgrp(stdin).is_ok_and(|foreground| foreground != getpgrp())
+    tcgetpgrp(stdin).is_ok_and(|foreground| Some(foreground) != crate::run::own_group())
 }

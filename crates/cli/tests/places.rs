@@ -128,6 +128,24 @@ const CASES: &[(&str, &str)] = &[
     "#,
     ),
     (
+        "run_where_its_process_group_has_no_number",
+        r#"
+        export LEASEHOLD_STORE=file:locks.db
+        expect 0 hello unshare -p -f --mount-proc "$L" run a -- echo hello
+        expect 7 "" unshare -p -f --mount-proc "$L" run a -- "$L" run a --no-wait -c 'exit 7'
+        expect 0 joined "$L" run a -- unshare -p -f --mount-proc "$L" run a --no-wait -- echo joined
+        expect 76 "" unshare -p -f --mount-proc "$L" run a --lease 1s -c 'setsid sleep 1000 & sleep 1000'
+    "#,
+    ),
+    (
+        "run_where_descendants_cannot_be_found_is_refused",
+        r#"
+        expect 126 "/proc" unshare -p -f "$L" -s file:locks.db run a -- touch ran
+        [ ! -e ran ]
+        expect 0 "" "$L" -s file:locks.db run a --no-wait -- true
+    "#,
+    ),
+    (
         "a_holder_in_another_pid_namespace_is_seen_to_live_and_to_die",
         r#"
         unshare -p -f --kill-child "$L" -s file:locks.db hold a --keep 1h > held < wait & space=$!

@@ -7,7 +7,7 @@ use leasehold::{Attempt, Client, Guard};
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::run::{self, Job, Outcome, Plan, Report, Signals, Why};
+use crate::run::{self, Destination, Job, Outcome, Plan, Report, Signals, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
 use crate::{names, output, runtime, store};
@@ -15,12 +15,12 @@ use crate::{names, output, runtime, store};
 pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> {
     run::hear_signals();
     run::without_stops();
-    args.report.as_deref().map_or(Ok(()), run::check_report)?;
+    let destination = args.report.as_deref().map(Destination::new).transpose()?;
     let mut report = Report::of(&args.names);
     let done = runtime::block_on(Box::pin(Run { args, settings }.run(&mut report)));
-    if let Some(path) = &args.report {
+    if let (Some(path), Some(destination)) = (&args.report, destination) {
         report.conclude(&done);
-        if let Err(error) = report.write(path) {
+        if let Err(error) = report.write(destination) {
             output::note(&format!("the report {} could not be written: {error}", path.display()));
         }
     }

@@ -14,8 +14,8 @@ use super::proc_files as system;
 #[derive(Debug)]
 pub(super) struct Descendants {
     root: Pid,
-    /// One that is none of the command's: left alone, while those below it are not.
-    spare: Option<Pid>,
+    /// Children that are none of the command's: they and those below them are left alone.
+    others: Vec<Pid>,
     /// The command's process group.
     group: Option<Pid>,
 }
@@ -41,14 +41,24 @@ pub(super) fn reap() -> Reaped {
 }
 
 impl Descendants {
-    /// Of this process, but for `spare`; `group` is the command's process group.
-    pub(super) fn new(spare: Option<Pid>, group: Option<Pid>) -> Self {
-        Self { root: getpid(), spare, group }
+    /// Of this process; `group` is the command's process group.
+    pub(super) fn new(group: Option<Pid>) -> Self {
+        Self::below(getpid(), group)
     }
 
     /// Of another process; `group` is the command's process group.
     pub(super) fn below(root: Pid, group: Option<Pid>) -> Self {
-        Self { root, spare: None, group }
+        Self { root, others: Vec::new(), group }
+    }
+
+    /// But for these children, and whatever is below them.
+    pub(super) fn without(self, others: Vec<Pid>) -> Self {
+        Self { others, ..self }
+    }
+
+    /// This child has ended and was waited for: its number may be another's by now.
+    pub(super) fn forget(&mut self, child: Pid) {
+        self.others.retain(|other| *other != child);
     }
 
     /// The command has ended and was waited for: its group's number may be another's by now.
@@ -65,7 +75,7 @@ impl Descendants {
             let _ = rustix::process::kill_process_group(group, signal);
         }
         if signal == Signal::KILL {
-            return system::kill_below(self.root, self.spare);
+            return system::kill_below(self.root, &self.others);
         }
         self.signal_until(signal, Moment::NEVER);
     }
@@ -81,11 +91,11 @@ impl Descendants {
 
     #[cfg(target_os = "linux")]
     fn signal_until(&self, signal: Signal, until: Moment) {
-        for process in system::below(self.root, until) {
+        for process in system::below(self.root, &self.others, until) {
             if leasehold_clock::now() >= until {
                 return;
             }
-            if Some(process.pid) != self.spare && Some(process.group) != self.group {
+            if process.group.is_none() || process.group != self.group {
                 process.signal(signal);
             }
         }
@@ -94,8 +104,8 @@ impl Descendants {
     /// Who they are, for people.
     #[cfg(target_os = "linux")]
     pub(super) fn names(&self) -> Vec<String> {
-        let all = system::below(self.root, Moment::NEVER);
-        all.iter().filter(|process| Some(process.pid) != self.spare).map(system::Process::describe).collect()
+        let all = system::below(self.root, &self.others, Moment::NEVER);
+        all.iter().map(system::Process::describe).collect()
     }
 }
 
@@ -123,6 +133,35 @@ impl Descendants {
 pub(super) fn is_deserted(descendants: &Descendants) -> bool {
     cfg!(target_os = "linux")
         || descendants.group.is_none_or(|group| rustix::process::test_kill_process_group(group).is_err())
+}
+
+/// The same, where [`reap`] says that there are children: all of them are others. One that has ended stays among the children until this
+/// process waits for it, and what it leaves behind comes to the end of the list: so none is missed in reading it.
+#[cfg(target_os = "linux")]
+pub(super) fn has_only_others(descendants: &Descendants) -> bool {
+    let is_other = |child: &Pid| descendants.others.contains(child);
+    !descendants.others.is_empty() && system::children_of(descendants.root).iter().all(is_other)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn has_only_others(descendants: &Descendants) -> bool {
+    is_deserted(descendants)
+}
+
+/// The children that this process has. Elsewhere than on Linux nothing but the command's group is ended, so nobody asks.
+pub(super) fn children() -> Vec<Pid> {
+    #[cfg(target_os = "linux")]
+    return system::children_of(getpid());
+    #[cfg(not(target_os = "linux"))]
+    Vec::new()
+}
+
+/// Whether those below this process can be found at all.
+pub(super) fn can_be_found() -> bool {
+    #[cfg(target_os = "linux")]
+    return system::is_ours();
+    #[cfg(not(target_os = "linux"))]
+    true
 }
 
 /// Has the orphans among this process's descendants become its children.

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold_core::Moment;
@@ -15,10 +15,10 @@ use rustix::process::{Pid, Signal, WaitStatus};
 
 use super::descendants::{self, Descendants, Reaped};
 use super::message::{self, Ended, Message, Place, Start};
-use super::starter;
 use super::terminal::{self, Terminal};
 use super::times::Times;
 use super::wake::Wake;
+use super::{program, starter};
 use crate::exit::Exit;
 
 /// After this long, people are told who is still there.
@@ -98,6 +98,10 @@ impl Guardian {
         let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
         rustix::stdio::dup2_stdout(&nothing)?;
+        let home = Pid::from_raw(start.home);
+        if let (Err(_), Some(terminal)) = (&spawned, home.and_then(|home| Terminal::new(&input, home, None))) {
+            terminal.give_back(); // the starter may have taken it
+        }
         let command = match spawned {
             Ok(command) => command,
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -111,9 +115,8 @@ impl Guardian {
         };
         // Where it is allowed: on a busy machine, this process is in more of a hurry than any other.
         let _ = rustix::process::setpriority_process(None, FIRST);
-        let home = Pid::from_raw(start.home).unwrap_or_else(rustix::process::getpgrp);
         let own_group = (start.place != Place::RunnersGroup).then_some(command);
-        let terminal = own_group.and_then(|group| reachable_terminal(&input, home, group));
+        let terminal = own_group.zip(home).and_then(|(group, home)| reachable_terminal(&input, home, group));
         drop(input);
         tell(&runner, Message::Started(command.as_raw_nonzero().get()));
         Ok(Some(Self {
@@ -122,7 +125,7 @@ impl Guardian {
             command: Some(command),
             place: start.place,
             terminal,
-            descendants: Descendants::new(None, own_group),
+            descendants: Descendants::new(own_group),
             deadline: start.deadline,
             times: start.times,
             state: State::Running,
@@ -335,15 +338,17 @@ fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::Result<Pid>
     if start.place == Place::Foreground {
         return starter::spawn(start, input, runner);
     }
-    let (name, arguments) = start.words.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let mut command = Command::new(name);
-    command.args(arguments).stdin(Stdio::from(input.try_clone()?));
-    command.process_group(if start.place == Place::RunnersGroup { start.home } else { 0 });
-    let child = terminal::with_stops(|| command.spawn())?;
+    let group = if start.place == Place::RunnersGroup { start.home } else { 0 };
+    let child = terminal::with_stops(|| {
+        program::start(&start.words, |command| {
+            command.stdin(Stdio::from(input.try_clone()?)).process_group(group).spawn()
+        })
+    })?;
     Ok(Pid::from_child(&child))
 }
 
 /// Standard input, else the terminal that the command could open by itself.
 fn reachable_terminal(input: &OwnedFd, home: Pid, group: Pid) -> Option<Terminal> {
+    let group = Some(group);
     Terminal::new(input, home, group).or_else(|| Terminal::new(std::fs::File::open("/dev/tty").ok()?, home, group))
 }

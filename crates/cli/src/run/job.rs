@@ -1,6 +1,14 @@
 //! Being a job of a shell: when the command is stopped by the terminal, the runner stops too, so that `fg` and `bg` work.
+//!
+//! A process group that was made outside of this process's pid namespace has the number 0 here, which is none.
 
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_current_process_group};
+use nix::unistd::{getpgid, getpgrp, getsid};
+use rustix::process::{Pid, Signal, getppid, kill_current_process_group};
+
+/// The group of this process, if it has a number here.
+pub(crate) fn own_group() -> Option<Pid> {
+    Pid::from_raw(getpgrp().as_raw())
+}
 
 /// Stops this process and the rest of its group, as the terminal would have. False where nobody could make it go on: then it is not stopped.
 pub(super) fn stop() -> bool {
@@ -18,9 +26,10 @@ fn is_a_job() -> bool {
     let group = getpgrp();
     let mut above = getppid();
     while let Some(pid) = above {
-        match getpgid(Some(pid)) {
-            Ok(theirs) if theirs == group => above = parent(pid),
-            Ok(_) => return getsid(Some(pid)).is_ok_and(|theirs| getsid(None) == Ok(theirs)),
+        let theirs = Some(nix::unistd::Pid::from_raw(pid.as_raw_nonzero().get()));
+        match getpgid(theirs) {
+            Ok(found) if found == group => above = parent(pid),
+            Ok(_) => return getsid(theirs).is_ok_and(|session| getsid(None) == Ok(session)),
             Err(_) => return false,
         }
     }

@@ -13,6 +13,7 @@ mod message;
 mod plan;
 #[cfg(target_os = "linux")]
 mod proc_files;
+mod program;
 mod report;
 mod runner;
 mod signals;
@@ -22,8 +23,9 @@ mod times;
 mod wake;
 
 pub(crate) use environment::variables;
+pub(crate) use job::own_group;
 pub(crate) use plan::{Plan, check, words};
-pub(crate) use report::{Report, check as check_report};
+pub(crate) use report::{Destination, Report};
 pub(crate) use runner::{Job, Outcome, Why, run};
 pub(crate) use signals::Signals;
 pub(crate) use terminal::{hear_signals, without_stops};

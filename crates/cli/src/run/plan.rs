@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use leasehold::{Client, Lock, Name, Owner};
 
+use super::descendants;
 use super::environment::{Nesting, Outer};
 use super::times::{self, Times};
 use crate::args::RunArgs;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::{human, settings};
 
 /// A lock as it is to be taken.
@@ -40,7 +41,12 @@ pub(crate) fn check(args: &RunArgs) -> Result<(), Failure> {
         given.map(|given| settings::lease(flag, given)).transpose()?;
     }
     args.lease.or(args.keep).map(|lease| times(args, lease)).transpose()?;
-    Ok(())
+    if descendants::can_be_found() {
+        return Ok(());
+    }
+    let what =
+        "what the command starts could not be found and ended: /proc is missing, or that of another pid namespace";
+    Err(Failure::new(Exit::other(126), what).with_hint("mount it, as 'unshare --mount-proc' does; nothing was run"))
 }
 
 fn times(args: &RunArgs, lease: Duration) -> Result<Times, Failure> {

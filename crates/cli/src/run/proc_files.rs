@@ -13,19 +13,27 @@ const LOOKS: u32 = 100;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
-    pub(super) group: Pid,
+    /// None for one that is just ending, and where the group has no number in this pid namespace.
+    pub(super) group: Option<Pid>,
     parent: Option<Pid>,
     /// When it began: tells it from a later one with the same number.
     start: u64,
 }
 
-/// All descendants of `root`, as far as they can be seen while they go on forking and ending, and as far as there is time.
-pub(super) fn below(root: Pid, until: Moment) -> Vec<Process> {
+/// Whether `/proc` has the numbers of this process's own pid namespace. Another's would show strangers below it, or nobody.
+pub(super) fn is_ours() -> bool {
+    let own = rustix::process::getpid().as_raw_nonzero().to_string();
+    fs::read_link("/proc/self").is_ok_and(|found| found.as_os_str() == own.as_str())
+}
+
+/// All descendants of `root` but `others` and what is below them, as far as they can be seen while they go on forking and ending, and as
+/// far as there is time.
+pub(super) fn below(root: Pid, others: &[Pid], until: Moment) -> Vec<Process> {
     let (mut found, mut known) = (Vec::new(), HashSet::new());
     let mut open = vec![root];
     while let Some(pid) = open.pop().filter(|_| leasehold_clock::now() < until) {
-        let Some(children) = children(pid) else { return by_parents(root) };
-        for child in children {
+        let Some(children) = children(pid) else { return by_parents(root, others) };
+        for child in children.into_iter().filter(|child| !others.contains(child)) {
             if let Some(process) = Process::read(child)
                 && known.insert(child)
             {
@@ -37,16 +45,16 @@ pub(super) fn below(root: Pid, until: Moment) -> Vec<Process> {
     found
 }
 
-/// Kills all descendants of `root` but `spare`, and looks again at once for as long as there are new ones: some fork all the time.
-/// `root` is this process, and waits for none of its children meanwhile.
-pub(super) fn kill_below(root: Pid, spare: Option<Pid>) {
+/// Kills all descendants of `root` but `others` and what is below them, and looks again at once for as long as there are new ones: some
+/// fork all the time. `root` is this process, and waits for none of its children meanwhile.
+pub(super) fn kill_below(root: Pid, others: &[Pid]) {
     let mut killed = HashSet::new();
     for _ in 0..LOOKS {
         let mut is_new = false;
         // Children of this process keep their numbers until it has waited for them: so they need no second look, which would give
         // them time to fork.
         for child in children(root).unwrap_or_default() {
-            if Some(child) != spare && killed.insert((child, None)) {
+            if !others.contains(&child) && killed.insert((child, None)) {
                 is_new = true;
                 let _ = kill_process(child, Signal::KILL);
             }
@@ -55,8 +63,8 @@ pub(super) fn kill_below(root: Pid, spare: Option<Pid>) {
         if is_new {
             continue;
         }
-        for process in below(root, Moment::NEVER) {
-            if Some(process.pid) != spare && killed.insert((process.pid, Some(process.start))) {
+        for process in below(root, others, Moment::NEVER) {
+            if killed.insert((process.pid, Some(process.start))) {
                 is_new = true;
                 process.signal(Signal::KILL);
             }
@@ -65,6 +73,13 @@ pub(super) fn kill_below(root: Pid, spare: Option<Pid>) {
             return;
         }
     }
+}
+
+/// The children of a process, those included that have ended and were not waited for.
+pub(super) fn children_of(pid: Pid) -> Vec<Pid> {
+    children(pid).unwrap_or_else(|| {
+        by_parents(pid, &[]).iter().filter(|process| process.parent == Some(pid)).map(|process| process.pid).collect()
+    })
 }
 
 /// The children of all threads of a process. None where the kernel does not list them.
@@ -83,10 +98,10 @@ fn children(pid: Pid) -> Option<Vec<Pid>> {
 }
 
 /// The same from a look at every process of the machine.
-fn by_parents(root: Pid) -> Vec<Process> {
+fn by_parents(root: Pid, others: &[Pid]) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?));
-    let all: Vec<Process> = pids.filter_map(Process::read).collect();
+    let all: Vec<Process> = pids.filter(|pid| !others.contains(pid)).filter_map(Process::read).collect();
     let mut found: Vec<Process> = Vec::new();
     loop {
         let is_new = |process: &&Process| !found.iter().any(|known| known.pid == process.pid);
@@ -115,7 +130,7 @@ impl Process {
         Some(Self {
             pid,
             parent: number(fields.get(1)?),
-            group: number(fields.get(2)?)?,
+            group: number(fields.get(2)?),
             start: fields.get(19)?.parse().ok()?,
         })
     }
@@ -169,15 +184,17 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut String::new())
             .unwrap();
         let shell = Pid::from_child(&child);
-        let (direct, by_parents) = (below(shell, Moment::NEVER), by_parents(shell));
-        let whole = below(getpid(), Moment::NEVER);
+        let (direct, parents) = (below(shell, &[], Moment::NEVER), by_parents(shell, &[]));
+        let whole = below(getpid(), &[], Moment::NEVER);
+        let without = [below(getpid(), &[shell], Moment::NEVER), by_parents(getpid(), &[shell])];
         let described = direct[0].describe();
         for process in &direct {
             process.signal(Signal::KILL);
         }
         child.wait().unwrap();
         assert_eq!(direct.len(), 1);
-        assert_eq!(direct, by_parents);
+        assert_eq!(direct, parents);
+        assert!(without.iter().flatten().all(|process| process.pid != shell && process.pid != direct[0].pid));
         assert!(described.ends_with(")") && !described.ends_with("()"), "{described}");
         assert!(whole.iter().any(|process| process.pid == shell) && whole.contains(&direct[0]));
     }

@@ -1,7 +1,9 @@
 //! `--report`: how a run went, as JSON, for those who must tell a command's own exit code from ours.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use leasehold::Guard;
@@ -117,12 +119,16 @@ impl Report {
         }
     }
 
-    /// Puts it in the place of the file in one step. What is no regular file, such as a pipe, is written to.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+    /// Puts it in the place of a file in one step. What is no regular file, such as a pipe, is written to.
+    pub(crate) fn write(&self, to: Destination) -> io::Result<()> {
         let mut json = serde_json::to_vec(self)?;
         json.push(b'\n');
+        let path = match to {
+            Destination::Output(output) => return fs::File::from(output).write_all(&json),
+            Destination::Path(path) => path,
+        };
         // Behind a link, the file that it leads to is replaced.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let path = fs::canonicalize(&path).unwrap_or(path);
         if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
             return fs::write(path, json);
         }
@@ -138,8 +144,30 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Refuses a place where no report can be written, before anything is run.
-pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+/// Where a report goes.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// What is standard output now, and will not be when the command runs.
+    Output(OwnedFd),
+    Path(PathBuf),
+}
+
+impl Destination {
+    /// Before anything is run, so that a place where no report can be written is refused.
+    pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
+        check(path)?;
+        let output = io::stdout().as_fd().try_clone_to_owned().ok().filter(|output| is_same_file(output, path));
+        Ok(output.map_or_else(|| Self::Path(path.to_owned()), Self::Output))
+    }
+}
+
+fn is_same_file(open: &OwnedFd, path: &Path) -> bool {
+    let open = open.try_clone().and_then(|open| fs::File::from(open).metadata());
+    let which = |found: fs::Metadata| (found.dev(), found.ino());
+    open.is_ok_and(|open| fs::metadata(path).is_ok_and(|named| which(named) == which(open)))
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let fault = if path.is_dir() {
         "it is a folder"
@@ -165,7 +193,7 @@ mod tests {
         let mut report = Report { name: "a".into(), outcome: "done", ..Report::default() };
         report.granted(vec![NameAndFence::new("a".into(), EXACT_MAX + 1)]);
         report.ended(Ended::Code(75));
-        report.write(&link).unwrap();
+        report.write(Destination::new(&link).unwrap()).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         assert_eq!(json["child_code"], 75);
         assert_eq!(json["fence_text"], (EXACT_MAX + 1).to_string());

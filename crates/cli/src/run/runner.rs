@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leasehold::{Guard, Loss};
 use leasehold_core::Moment;
-use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncReadExt;
 
 use super::descendants::{self, Descendants, Reaped};
@@ -20,7 +20,7 @@ use super::message::{self, Ended, Message, Place, Start};
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
 use super::times::Times;
-use super::{GUARDIAN, job, this_program};
+use super::{GUARDIAN, job, own_group, this_program};
 use crate::exit::{Exit, Failure};
 
 /// The deadline is looked at this often in a lease, for renewals that moved it and for clocks that jumped,
@@ -100,6 +100,8 @@ struct Runner {
     /// What the guardian had no room for.
     unsaid: Vec<u8>,
     input: OwnedFd,
+    /// Children that this process had before it became a runner, as with `worker & exec leasehold run …`.
+    others: Vec<Pid>,
     command: Option<Pid>,
     ended: Option<Ended>,
     loss: Option<Loss>,
@@ -111,15 +113,18 @@ impl Runner {
         // Should the guardian be killed, its descendants come to this process.
         descendants::adopt_orphans()?;
         let input = io::stdin().as_fd().try_clone_to_owned()?;
-        let place = match job.is_joined {
+        // Where that group has no number here, it cannot be stayed in.
+        let is_joined = job.is_joined && own_group().is_some();
+        let place = match is_joined {
             true => Place::RunnersGroup,
             false if terminal::is_ours(&input) => Place::Foreground,
             false => Place::OwnGroup,
         };
+        let others = descendants::children();
         let (ours, theirs) = UnixStream::pair()?;
         let guardian = start_guardian(theirs.into(), &job.variables)?;
         let deadline = deadline(guard).unwrap_or_default();
-        let home = getpgrp().as_raw_nonzero().get();
+        let home = own_group().map_or(0, |group| group.as_raw_nonzero().get());
         let start = Start { deadline, times: job.times, home, place, words: job.words };
         start.send(&ours, input.as_fd(), &job.alive)?;
         let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
@@ -136,10 +141,11 @@ impl Runner {
             told: deadline,
             unsaid: Vec::new(),
             input,
+            others,
             command: None,
             ended: None,
             loss: None,
-            is_joined: job.is_joined,
+            is_joined,
         })
     }
 
@@ -257,18 +263,21 @@ impl Runner {
         }
     }
 
-    /// The guardian was killed. Its descendants are this process's now; they are ended while the keeper still keeps the lock.
+    /// The guardian was killed. Its descendants are this process's now; they are ended while the keeper still keeps the lock. Orphans of
+    /// a child that this process had before cannot be told from them, and are ended too.
     fn take_over(&mut self, guard: &Guard) -> Outcome {
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
-        let mut left = Descendants::new(None, group);
+        let mut left = Descendants::new(group).without(std::mem::take(&mut self.others));
         left.signal(Signal::TERM);
         left.signal(Signal::CONT);
         let asked = leasehold_clock::now();
         loop {
             match descendants::reap() {
-                Reaped::Child(pid, status) if Some(pid) == self.command && !status.stopped() => left.forget_group(),
-                Reaped::Child(..) => {}
+                Reaped::Child(_, status) if status.stopped() => {}
+                Reaped::Child(pid, _) if Some(pid) == self.command => left.forget_group(),
+                Reaped::Child(pid, _) => left.forget(pid),
                 Reaped::Nobody if descendants::is_deserted(&left) => break,
+                Reaped::Nothing if descendants::has_only_others(&left) => break,
                 Reaped::Nothing | Reaped::Nobody => {
                     let deadline = deadline(guard).unwrap_or_default();
                     if leasehold_clock::now() >= self.times.kill_after(asked, deadline) {
@@ -278,7 +287,8 @@ impl Runner {
                 }
             }
         }
-        if let Some(terminal) = self.command.and_then(|command| Terminal::new(&self.input, getpgrp(), command)) {
+        // Though it was not heard that the command has started: its group may have had the terminal, and is no more.
+        if let Some(terminal) = own_group().and_then(|home| Terminal::new(&self.input, home, self.command)) {
             terminal.give_back();
         }
         Outcome::CutOff(Why::NoGuardian, self.ended)

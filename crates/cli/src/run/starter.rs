@@ -8,11 +8,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, getpgrp};
+use rustix::process::Pid;
 
 use super::message::{self, Message, Start};
 use super::terminal::{self, Terminal};
-use super::{STARTER, this_program};
+use super::{STARTER, own_group, program, this_program};
 use crate::exit::Exit;
 
 /// How often is looked at the time and the runner while it becomes the command.
@@ -74,15 +74,17 @@ pub(crate) fn main() -> Exit {
 fn become_command() -> io::Result<()> {
     let mut guardian = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Some((start, input, _)) = Start::receive(&guardian)? else { return Ok(()) };
-    if let Some(terminal) = Pid::from_raw(start.home).and_then(|home| Terminal::new(&input, home, getpgrp())) {
+    if let Some(terminal) = Pid::from_raw(start.home).and_then(|home| Terminal::new(&input, home, own_group())) {
         terminal.give();
     }
     rustix::stdio::dup2_stdin(&input)?;
     drop(input);
-    let (name, arguments) = start.words.split_first().ok_or(io::ErrorKind::NotFound)?;
     if start.check_time().is_err() {
         return guardian.write_all(&Message::Gone(true).encode());
     }
-    let failed = terminal::with_stops(|| Command::new(name).args(arguments).exec());
+    let Err(failed) = terminal::with_stops(|| program::start(&start.words, |command| Err::<(), _>(command.exec())))
+    else {
+        return Ok(());
+    };
     guardian.write_all(&Message::NotStarted(failed.raw_os_error().unwrap_or_default()).encode())
 }

@@ -16,13 +16,13 @@ pub(super) struct Terminal {
     descriptor: OwnedFd,
     /// The runner's process group, which has it outside.
     home: Pid,
-    /// The command's.
-    command: Pid,
+    /// The command's; none where it is not known, or not there.
+    command: Option<Pid>,
 }
 
 impl Terminal {
     /// None where `descriptor` is no terminal.
-    pub(super) fn new(descriptor: impl AsFd, home: Pid, command: Pid) -> Option<Self> {
+    pub(super) fn new(descriptor: impl AsFd, home: Pid, command: Option<Pid>) -> Option<Self> {
         let descriptor = descriptor.as_fd();
         let descriptor = isatty(descriptor).then(|| descriptor.try_clone_to_owned().ok()).flatten()?;
         Some(Self { descriptor, home, command })
@@ -31,8 +31,10 @@ impl Terminal {
     /// Gives it to the command, if the runner's group has it. Whether the command has it now.
     pub(super) fn give(&self) -> bool {
         match tcgetpgrp(&self.descriptor) {
-            Ok(group) if group == self.command => true,
-            Ok(group) if group == self.home => tcsetpgrp(&self.descriptor, self.command).is_ok(),
+            Ok(group) if Some(group) == self.command => true,
+            Ok(group) if group == self.home => {
+                self.command.is_some_and(|command| tcsetpgrp(&self.descriptor, command).is_ok())
+            }
             _ => false,
         }
     }
@@ -40,7 +42,7 @@ impl Terminal {
     /// Gives it back to the runner's group, if the command's group has it, or one that is no more. Whoever else took it keeps it.
     pub(super) fn give_back(&self) {
         if let Ok(group) = tcgetpgrp(&self.descriptor)
-            && (group == self.command || test_kill_process_group(group) == Err(Errno::SRCH))
+            && (Some(group) == self.command || test_kill_process_group(group) == Err(Errno::SRCH))
         {
             let _ = tcsetpgrp(&self.descriptor, self.home);
         }
@@ -48,13 +50,13 @@ impl Terminal {
 
     /// Whether the command's group has it.
     pub(super) fn is_given(&self) -> bool {
-        tcgetpgrp(&self.descriptor) == Ok(self.command)
+        tcgetpgrp(&self.descriptor).is_ok_and(|group| Some(group) == self.command)
     }
 }
 
 /// Whether this process's group has the terminal that `descriptor` is.
 pub(super) fn is_ours(descriptor: impl AsFd) -> bool {
-    isatty(&descriptor) && tcgetpgrp(&descriptor) == Ok(rustix::process::getpgrp())
+    isatty(&descriptor) && tcgetpgrp(&descriptor).is_ok_and(|group| Some(group) == super::own_group())
 }
 
 /// Whoever started this process may have blocked signals; it must hear them.

@@ -111,6 +111,24 @@ fn the_report_tells_the_commands_code_from_ours() {
 }
 
 #[test]
+fn a_report_on_standard_output_comes_after_the_commands_own() {
+    let place = Place::new();
+    let is_whole = |text: &str| {
+        let (first, rest) = text.split_once('\n').unwrap();
+        let report: Value = serde_json::from_str(rest).unwrap();
+        assert_eq!((first, &report["outcome"], &report["child_code"]), ("ran", &"done".into(), &3.into()));
+    };
+    for path in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        is_whole(&stdout(&output(place.shell(&format!("a --report {path}"), "echo ran; exit 3"))));
+    }
+    // A file is neither replaced nor overwritten.
+    let mut to_file = place.shell("a --report /dev/stdout", "echo ran; exit 3");
+    to_file.stdout(std::fs::File::create(place.path("out")).unwrap());
+    assert_eq!(to_file.status().unwrap().code(), Some(3));
+    is_whole(&std::fs::read_to_string(place.path("out")).unwrap());
+}
+
+#[test]
 fn a_stranger_store_is_reported() {
     let place = Place::new();
     std::fs::write(place.path("locks.db"), "not a store, but somebody's letter").unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 /// Nothing here takes longer, on a busy machine too.
@@ -137,6 +137,14 @@ impl Running {
     /// The next line that it prints on standard error.
     pub(crate) fn error_line(&self) -> String {
         self.errors.recv_timeout(PATIENCE).expect("a line on standard error")
+    }
+
+    /// Its end, while others may still have its output open.
+    pub(crate) fn status(&mut self) -> ExitStatus {
+        let pid = self.pid();
+        let ended = move || waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        in_time(pid, ended);
+        self.child.wait().unwrap()
     }
 
     /// Its end, and what else it said on standard error.

@@ -4,8 +4,14 @@
 mod harness;
 
 mod flags;
+#[cfg(target_os = "linux")]
+mod gate;
 mod nesting;
+#[cfg(target_os = "linux")]
+mod others;
 mod passing;
 mod signals;
+#[cfg(target_os = "linux")]
+mod starting;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use crate::harness::{Place, code, output, stderr, stdout};
@@ -92,6 +93,24 @@ fn a_command_that_cannot_be_started_leaves_nothing_held() {
         assert!(stderr(&output).contains(command) && stderr(&output).contains(says), "{}", stderr(&output));
         assert!(place.is_free("a"));
     }
+}
+
+#[test]
+fn a_script_that_does_not_say_who_reads_it_is_read_by_sh() {
+    let place = Place::new();
+    executable(&place, "script", "echo $0 $1 $#");
+    let mut by_name = place.run("a", &["script", "", "two"]);
+    by_name.env("PATH", format!("/nowhere:{}:{}", place.path("").display(), std::env::var("PATH").unwrap()));
+    for (run, name) in [(place.run("a", &["./script", "", "two"]), "./script"), (by_name, "/script")] {
+        let output = output(run);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(stdout(&output).ends_with(&format!("{name} 2\n")), "{}", stdout(&output));
+    }
+}
+
+fn executable(place: &Place, name: &str, text: &str) {
+    std::fs::write(place.path(name), text).unwrap();
+    std::fs::set_permissions(place.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command};
+use std::rc::Rc;
 use std::sync::mpsc;
 
 use rustix::process::{Pid, Signal, getpgid, kill_process};
@@ -12,8 +13,8 @@ use rustix::termios::tcgetpgrp;
 use crate::harness::{PATIENCE, Place, program_path};
 
 /// A shell on a terminal, and hands on its keyboard.
-struct Shell {
-    place: Place,
+pub(crate) struct Shell {
+    place: Rc<Place>,
     shell: Child,
     keyboard: File,
     screen: mpsc::Receiver<String>,
@@ -21,8 +22,8 @@ struct Shell {
 }
 
 impl Shell {
-    fn start() -> Self {
-        let place = Place::new();
+    pub(crate) fn start() -> Self {
+        let place = Rc::new(Place::new());
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
@@ -40,12 +41,28 @@ impl Shell {
         shell
     }
 
-    fn types(&mut self, keys: &str) {
+    pub(crate) fn types(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Where it is.
+    pub(crate) fn place(&self) -> Rc<Place> {
+        self.place.clone()
+    }
+
+    /// Sets variables for what it starts in place of `$L`.
+    pub(crate) fn sets(&mut self, variables: &[(&str, String)]) {
+        let words: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        self.types(&format!("L=\"env {} $L\"; echo set-$((1+1))\n", words.join(" ")));
+        self.sees("set-2");
+    }
+
+    pub(crate) fn keyboard(&self) -> &File {
+        &self.keyboard
+    }
+
     /// Waits for a text on the screen, after those that were waited for before.
-    fn sees(&mut self, text: &str) {
+    pub(crate) fn sees(&mut self, text: &str) {
         while !self.seen.contains(text) {
             match self.screen.recv_timeout(PATIENCE) {
                 Ok(more) => self.seen.push_str(&more),
@@ -65,7 +82,7 @@ impl Shell {
     }
 
     /// The shell is asked for the code of its last command: so it has the terminal.
-    fn code_is(&mut self, code: i32) {
+    pub(crate) fn code_is(&mut self, code: i32) {
         self.types("echo rc=$?.\n");
         self.sees(&format!("rc={code}."));
         assert_eq!(tcgetpgrp(&self.keyboard).unwrap(), Pid::from_child(&self.shell), "the shell has the terminal");
@@ -94,7 +111,7 @@ fn screen(mut from: File) -> mpsc::Receiver<String> {
 
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
-const CTRL_Z: &str = "\x1a";
+pub(crate) const CTRL_Z: &str = "\x1a";
 const CTRL_BACKSLASH: &str = "\x1c";
 
 #[test]
@@ -305,7 +322,7 @@ fn the_terminal_is_given_back_when_the_guardian_or_the_runner_is_killed() {
     }
 }
 
-fn parent(pid: Pid) -> Pid {
+pub(crate) fn parent(pid: Pid) -> Pid {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
     Pid::from_raw(stat.split_whitespace().nth(3).unwrap().parse().unwrap()).unwrap()
 }
