@@ -30,6 +30,15 @@ fn name_of(holder: &Holder) -> Option<&str> {
     holder.label.as_deref().or_else(|| holder.owner.as_deref().filter(chosen))
 }
 
+/// Why it is not free: `held by nightly on host7 (process 4711), for 2m 5s`, or that it lingers after its last holder.
+pub(crate) fn taken(by: &Holder) -> String {
+    match (by.lingers(), by.owner.is_some()) {
+        (false, _) => format!("held by {}", held(by)),
+        (true, true) => format!("lingering (--at-least) after {}", holder(by)),
+        (true, false) => "lingering (--at-least), though nobody holds it any more".to_owned(),
+    }
+}
+
 /// Who it is, and for how long: `nightly on host7 (process 4711), for 2m 5s`.
 pub(crate) fn held(by: &Holder) -> String {
     match held_for(by) {
@@ -38,8 +47,11 @@ pub(crate) fn held(by: &Holder) -> String {
     }
 }
 
-/// For how long it has been held, by this machine's wall clock.
+/// For how long it has been held, by this machine's wall clock. When it was given back is not known.
 pub(crate) fn held_for(holder: &Holder) -> Option<Duration> {
+    if holder.lingers() {
+        return None;
+    }
     SystemTime::now().duration_since(holder.since?).ok()
 }
 

@@ -41,10 +41,11 @@ pub(crate) async fn show(client: &Client, names: &[Name]) -> Infallible {
 async fn message(client: &Client, names: &[Name]) -> String {
     for name in names {
         match client.inspect(name.as_str()).await {
-            Ok(status) if status.is_held() => {
-                return format!("waiting for {:?}, held by {}", name.as_str(), human::held(&status.holders[0]));
+            Ok(status) => {
+                if let Some(holder) = status.holders.first().or(status.lingers.as_ref()) {
+                    return format!("waiting for {:?}, {}", name.as_str(), human::taken(holder));
+                }
             }
-            Ok(_) => {}
             Err(_) => return format!("waiting for {:?}; the store does not answer", name.as_str()),
         }
     }

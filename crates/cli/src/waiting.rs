@@ -74,12 +74,13 @@ impl Waiting {
     /// What to say when another has the lock.
     pub(crate) fn busy(&self, client: &Client, holder: &Holder) -> Failure {
         let (name, store) = (holder.name.as_str(), client.store_label());
-        let mut what = format!("busy: {name:?} on {store} is held by {}", human::held(holder));
+        let mut what = format!("busy: {name:?} on {store} is {}", human::taken(holder));
         if let Limit::Within(limit) = self.limit {
             what += &format!("; waited for {}", human::span(limit));
         }
         let hint = match (self.limit, holder.left) {
             (Limit::Once, _) => "wait for it with --wait D, or without a limit".to_owned(),
+            (_, Some(left)) if holder.lingers() => format!("it is free in {}", human::span(left)),
             (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),
             (_, None) => "'leasehold show NAME' says more".to_owned(),
         };

@@ -226,8 +226,19 @@ pub struct Inspected {
     pub name: Name,
     /// Its holders, one row each; empty when it is free.
     pub holders: Vec<Holder>,
+    /// Nobody holds it, and nobody may come yet.
+    pub lingers: Option<Lingering>,
     /// Clients that wait, where the store knows.
     pub waiters: Option<u32>,
+}
+
+/// A lock that was given back and keeps others out for a while longer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lingering {
+    /// For how long.
+    pub left: Duration,
+    /// Who held it last, with no holds and nothing left of its lease, where known.
+    pub last: Option<Holder>,
 }
 
 /// News that a lock may be free. Never proof: after it, ask the store.
@@ -330,7 +341,7 @@ pub trait Store: Send + Sync + 'static {
     /// Who holds a name.
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>>;
 
-    /// Held names that begin with `prefix`, in order, after `after`, at most `limit`.
+    /// Held and lingering names that begin with `prefix`, in order, after `after`, at most `limit`.
     fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>>;
 
     /// Takes a lock away from its holder; answers who it was.

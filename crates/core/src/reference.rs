@@ -17,7 +17,8 @@ use crate::name::Name;
 use crate::owner::{ClientId, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
 use crate::port::{
-    About, Acquire, Acquired, Break, Busy, Give, Granted, Holder, Inspected, Mode, Release, Released, Renew, Renewed,
+    About, Acquire, Acquired, Break, Busy, Give, Granted, Holder, Inspected, Lingering, Mode, Release, Released, Renew,
+    Renewed,
 };
 use crate::time::StoreTime;
 
@@ -54,6 +55,8 @@ pub struct Record {
     pub rows: SmallVec<[Row; 1]>,
     /// Nobody may come before this.
     pub lingers_until: StoreTime,
+    /// Who gave it back as it began to linger.
+    pub left_by: Option<Box<LeftBy>>,
     /// Clients that wait, in the order they came.
     pub waiters: VecDeque<Waiter>,
 }
@@ -79,6 +82,21 @@ pub struct Row {
     pub broken: bool,
     /// Every hold of it was taken to be kept by its process; see [`Acquire::kept`].
     pub kept: bool,
+    /// Who it is, for people.
+    pub about: Arc<About>,
+}
+
+/// The last holder of a name that lingers: for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftBy {
+    /// Who.
+    pub owner: StoreOwner,
+    /// The fence of the grant.
+    pub fence: Fence,
+    /// The lease that was last asked for.
+    pub lease: Duration,
+    /// When it was granted.
+    pub since: StoreTime,
     /// Who it is, for people.
     pub about: Arc<About>,
 }
@@ -238,16 +256,16 @@ impl Reference {
         };
         if let Some(left) = record.rows[at].give_back(now, request, planted) {
             if left != Released::NotHeld {
-                record.linger(now, request.linger);
+                record.linger(now, request.linger, at);
             }
             return nothing(left);
         }
+        record.linger(now, if planted.is(Bug::LingerIgnored) { Duration::ZERO } else { request.linger }, at);
         let row = record.rows.remove(at);
         let nobody_came_after = record.last == row.block.last() && !planted.is(Bug::BlockRestKept);
         if let (true, Some(used)) = (nobody_came_after, request.last_used) {
             record.last = used.clamp(row.block.first, row.block.last());
         }
-        record.linger(now, if planted.is(Bug::LingerIgnored) { Duration::ZERO } else { request.linger });
         record.waiters.retain(|waiter| waiter.client != request.client && waiter.until > now);
         let waiters = u32::try_from(record.waiters.len()).unwrap_or(u32::MAX);
         let hints = if request.linger.is_zero() { record.hints(&request.name, planted) } else { Hints::new() };
@@ -274,17 +292,17 @@ impl Reference {
     pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
         match self.records.get(name) {
             Some(record) => record.inspect(now, name),
-            None => Inspected { name: name.clone(), holders: Vec::new(), waiters: Some(0) },
+            None => Inspected { name: name.clone(), holders: Vec::new(), lingers: None, waiters: Some(0) },
         }
     }
 
-    /// Held names that begin with `prefix`, in order, after `after`, at most `limit`.
+    /// Held and lingering names that begin with `prefix`, in order, after `after`, at most `limit`.
     pub fn list(&self, now: StoreTime, prefix: &str, after: Option<&Name>, limit: usize) -> Vec<Inspected> {
         let wanted = |name: &&Name| name.as_str().starts_with(prefix) && after.is_none_or(|after| *name > after);
         let mut names: Vec<&Name> = self
             .records
             .iter()
-            .filter(|(_, record)| record.is_held(now))
+            .filter(|(_, record)| record.free_at() > now)
             .map(|(name, _)| name)
             .filter(wanted)
             .collect();
@@ -304,6 +322,7 @@ impl Reference {
                 Break::Now => {
                     record.rows.clear();
                     record.lingers_until = StoreTime::default();
+                    record.left_by = None;
                     record.waiters.retain(|waiter| waiter.until > now);
                     hints = record.hints(name, planted);
                 }
@@ -401,6 +420,7 @@ impl Record {
         };
         let block = Block { first, len: request.block.max(1) };
         self.last = if planted.is(Bug::BlockNotRecorded) { block.first } else { block.last() };
+        self.left_by = None;
         self.rows.clear();
         self.rows.push(Row {
             owner: request.owner.clone(),
@@ -417,8 +437,11 @@ impl Record {
         Granted { block, holds: 1, left: request.lease }
     }
 
-    /// Keeps others out for so long, also when the lock is free before.
-    fn linger(&mut self, now: StoreTime, span: Duration) {
+    /// Keeps others out for so long, also when the lock is free before. It is the row `at` that wants so.
+    fn linger(&mut self, now: StoreTime, span: Duration, at: usize) {
+        if !span.is_zero() {
+            self.left_by = Some(Box::new(LeftBy::of(&self.rows[at])));
+        }
         self.lingers_until = self.lingers_until.max(now + span);
     }
 
@@ -443,22 +466,37 @@ impl Record {
         self.rows.iter().map(|row| row.expires).max().unwrap_or_default().max(self.lingers_until)
     }
 
-    fn is_held(&self, now: StoreTime) -> bool {
-        self.rows.iter().any(|row| row.expires > now)
-    }
-
     fn is_idle(&self, now: StoreTime) -> bool {
         self.free_at() <= now && self.waiters.iter().all(|waiter| waiter.until <= now)
     }
 
     /// Who holds the name.
     pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
-        let held = self.rows.iter().filter(|row| row.expires > now);
+        let holders: Vec<_> = self.rows.iter().filter(|row| row.expires > now).map(|row| row.holder(now)).collect();
+        let lingers = (holders.is_empty() && self.lingers_until > now).then(|| Lingering {
+            left: self.lingers_until.since(now),
+            last: self.left_by.as_ref().map(|left_by| left_by.holder()),
+        });
         let waiters = self.waiters.iter().filter(|waiter| waiter.until > now).count();
-        Inspected {
-            name: name.clone(),
-            holders: held.map(|row| row.holder(now)).collect(),
-            waiters: Some(u32::try_from(waiters).unwrap_or(u32::MAX)),
+        Inspected { name: name.clone(), holders, lingers, waiters: Some(u32::try_from(waiters).unwrap_or(u32::MAX)) }
+    }
+}
+
+impl LeftBy {
+    fn of(row: &Row) -> Self {
+        let Row { owner, block, lease, since, about, .. } = row;
+        Self { owner: owner.clone(), fence: block.first, lease: *lease, since: *since, about: about.clone() }
+    }
+
+    fn holder(&self) -> Holder {
+        Holder {
+            owner: self.owner.clone(),
+            fence: Some(self.fence),
+            holds: 0,
+            left: Some(Duration::ZERO),
+            lease: Some(self.lease),
+            since: Some(self.since),
+            about: self.about.clone(),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Client {
         block_on(self.inner.inspect(name))
     }
 
-    /// Every lock that is held and whose name begins with `prefix`.
+    /// Every lock that is held, or lingers, and whose name begins with `prefix`.
     ///
     /// # Errors
     ///

@@ -214,7 +214,7 @@ impl Client {
         Ok(Status::of(answered.result))
     }
 
-    /// Every lock that is held and whose name begins with `prefix`, in order of names.
+    /// Every lock that is held, or lingers, and whose name begins with `prefix`, in order of names.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ pub struct Holder {
     pub owner: Option<String>,
     /// The fence of the grant.
     pub fence: Option<Fence>,
-    /// How many holds the owner has.
+    /// How many holds the owner has; none at all where it gave the lock back, and the lock lingers.
     pub holds: Option<u32>,
     /// Time left if nobody renews it; none also where it has no expiry.
     pub left: Option<Duration>,
@@ -68,15 +68,27 @@ impl Holder {
     pub(crate) fn of(busy: Busy) -> Self {
         match busy.holder {
             Some(holder) => Self::known(busy.name, &holder),
-            None => Self { left: busy.free_in, ..Self::unknown(busy.name) },
+            // Nobody holds it, and it is known until when: it lingers.
+            None => Self { left: busy.free_in, holds: busy.free_in.map(|_| 0), ..Self::unknown(busy.name) },
         }
+    }
+
+    fn lingering(name: &Name, lingering: port::Lingering) -> Self {
+        let last = lingering.last.map_or_else(|| Self::unknown(name.clone()), |last| Self::known(name.clone(), &last));
+        Self { holds: Some(0), left: Some(lingering.left), ..last }
+    }
+
+    /// Whether it holds the lock no longer, but others are kept out for what is left of [`Lock::at_least`](crate::Lock::at_least).
+    pub fn lingers(&self) -> bool {
+        self.holds == Some(0)
     }
 }
 
 impl fmt::Display for Holder {
     /// For people: `"invoices", held by nightly on host7 (process 4711), fence 17, 12.5s left`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}, held by ", self.name.as_str())?;
+        let how = if self.lingers() { "lingering after" } else { "held by" };
+        write!(f, "{:?}, {how} ", self.name.as_str())?;
         match (&self.label, &self.owner) {
             (Some(label), _) => f.write_str(label)?,
             (None, Some(owner)) => f.write_str(owner)?,
@@ -110,6 +122,8 @@ pub struct Status {
     pub name: Name,
     /// Its holders; none when it is free.
     pub holders: Vec<Holder>,
+    /// Nobody holds it, but others are kept out for a while: who held it last, and for how long that is still so.
+    pub lingers: Option<Holder>,
     /// How many clients wait for it, where the store knows: however many tasks wait in a client, it counts once, and only when it
     /// has been refused by the store.
     pub waiters: Option<u32>,
@@ -124,6 +138,7 @@ impl Status {
     pub(crate) fn of(inspected: port::Inspected) -> Self {
         let name = inspected.name;
         let holders = inspected.holders.iter().map(|holder| Holder::known(name.clone(), holder)).collect();
-        Self { name, holders, waiters: inspected.waiters }
+        let lingers = inspected.lingers.map(|lingering| Holder::lingering(&name, lingering));
+        Self { name, holders, lingers, waiters: inspected.waiters }
     }
 }

@@ -34,8 +34,9 @@ fn unsure(what: String) -> Failure {
 async fn who_would_lose(client: &Client, names: &[Name]) -> String {
     let mut losers = Vec::new();
     for name in names {
-        let holders = client.inspect(name.as_str()).await.map(|status| status.holders).unwrap_or_default();
-        losers.extend(holders.iter().map(|holder| loser(name, holder)));
+        if let Ok(status) = client.inspect(name.as_str()).await {
+            losers.extend(status.holders.iter().chain(&status.lingers).map(|holder| loser(name, holder)));
+        }
     }
     if losers.is_empty() {
         return format!("break takes a lock away from its holder, though nobody holds {} now", names::join(names));
@@ -53,13 +54,15 @@ fn loser(name: &Name, holder: &Holder) -> String {
 
 fn done(was: &Status, how: Break) -> String {
     let name = was.name.as_str();
-    let Some(holder) = was.holders.first() else { return format!("{name:?} is free: there was nothing to break") };
-    let who = human::held(holder);
+    let Some(holder) = was.holders.first().or(was.lingers.as_ref()) else {
+        return format!("{name:?} is free: there was nothing to break");
+    };
+    let who = human::taken(holder);
     match (how, holder.left) {
-        (Break::Now, _) => format!("broke {name:?}: it was held by {who}, and is free now"),
+        (Break::Now, _) => format!("broke {name:?}: it was {who}, and is free now"),
         (Break::AtLeaseEnd, Some(left)) => {
-            format!("broke {name:?}: it was held by {who}; it is free in {} at the latest", human::span(left))
+            format!("broke {name:?}: it was {who}; it is free in {} at the latest", human::span(left))
         }
-        (Break::AtLeaseEnd, None) => format!("broke {name:?}: it was held by {who}"),
+        (Break::AtLeaseEnd, None) => format!("broke {name:?}: it was {who}"),
     }
 }

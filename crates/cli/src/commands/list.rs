@@ -30,7 +30,7 @@ fn table(held: &[Status]) -> String {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["NAME", "HOLDER", "HOST", "PROCESS", "HOLDS", "FENCE", "HELD FOR", "LEFT", "WAITERS"]);
     for status in held {
-        for holder in &status.holders {
+        for holder in status.holders.iter().chain(&status.lingers) {
             table.add_row(cells(status, holder));
         }
     }
@@ -47,7 +47,7 @@ fn cells(status: &Status, holder: &Holder) -> [String; 9] {
         known(holder.holds.map(|holds| holds.to_string())),
         known(holder.fence.map(|fence| fence.to_string())),
         known(human::held_for(holder).map(human::span)),
-        known(holder.left.map(human::span)),
+        known(holder.left.map(human::span)) + if holder.lingers() { ", lingers" } else { "" },
         known(status.waiters.map(|waiters| waiters.to_string())),
     ]
 }

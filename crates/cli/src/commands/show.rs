@@ -22,6 +22,16 @@ pub(crate) fn run(args: &ShowArgs, settings: &Settings) -> Result<Exit, Failure>
     })
 }
 
+/// A lock that nobody holds and that is not free was given back early by one who wanted others kept out for longer.
+fn how(row: &Row) -> &'static str {
+    match row.holds {
+        Some(0) => {
+            "lingers (--at-least): it was given back, and is free when the time left is over. It was last held by"
+        }
+        _ => "is held",
+    }
+}
+
 fn text(row: &Row) -> String {
     if !row.held {
         return format!("{} is free", row.name);
@@ -41,5 +51,5 @@ fn text(row: &Row) -> String {
         ("store", Some(row.store.clone())),
     ];
     let known = facts.into_iter().filter_map(|(fact, value)| Some(format!("\n  {:<9}{}", format!("{fact}:"), value?)));
-    format!("{} is held{}", row.name, known.collect::<String>())
+    format!("{} {}{}", row.name, how(row), known.collect::<String>())
 }

@@ -32,6 +32,27 @@ fn show_says_all_that_is_known() {
     assert_eq!((&both["locks"][0]["held"], &both["locks"][1]["held"]), (&Value::from(true), &Value::from(false)));
 }
 
+/// It is not free, though nobody holds it: until when, and who wanted it so.
+#[test]
+fn a_lock_that_lingers_is_shown_as_taken_with_who_held_it_last() {
+    let place = Place::new();
+    place.run(&["run", "a", "--at-least", "5m", "--owner", "me", "--label", "nightly", "--", "true"]).is(0);
+    let row = place.shown("a");
+    assert_eq!((&row["held"], &row["holds"], &row["granted"]), (&true.into(), &0.into(), &false.into()));
+    assert_eq!((&row["owner"], &row["label"]), (&"me".into(), &"nightly".into()));
+    assert!((1..=300_000).contains(&row["left_ms"].as_u64().unwrap()), "{row}");
+    assert!(row["pid"].is_u64() && row["host"].is_string() && row["fence"].is_u64(), "{row}");
+    let listed = place.run(&["list", "--json"]).is(0).json_lines();
+    assert_eq!((listed.len(), &listed[0]["owner"], &listed[0]["held"]), (1, &"me".into(), &true.into()));
+    place.run(&["list"]).is(0).says("nightly").says("lingers");
+    place.run(&["show", "a"]).is(0).says("a lingers").says("nightly").says("left:");
+    place.run(&["acquire", "a", "--no-wait"]).fails(75, "lingering");
+    place.run(&["release", "a", "--owner", "me"]).fails(77, "it lingers");
+    place.run(&["break", "a"]).fails(64, "nightly");
+    place.run(&["break", "a", "--yes", "--now"]).is(0).says("lingering").says("nightly").says("free now");
+    assert!(!place.is_held("a"));
+}
+
 #[test]
 fn waiters_are_counted() {
     let place = Place::new();

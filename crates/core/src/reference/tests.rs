@@ -136,3 +136,22 @@ fn several_names_are_not_re_entered_where_one_was_broken_or_the_owner_is_private
     store.acquire(at(0), &private(1)).unwrap();
     assert_eq!(store.acquire(at(0), &private(2)).unwrap_err().kind(), ErrorKind::AlreadyHeld);
 }
+
+#[test]
+fn a_name_that_lingers_is_shown_and_listed_with_who_held_it_last() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let name = Name::new("a").unwrap();
+    let one = request(1, 1);
+    store.acquire(at(0), &one).unwrap();
+    store.release(at(0), &Release { linger: Duration::from_secs(5), ..release(&one) });
+    let shown = store.inspect(at(1), &name);
+    let lingers = shown.lingers.clone().unwrap();
+    assert!(shown.holders.is_empty());
+    assert_eq!(lingers.left, Duration::from_secs(4));
+    assert_eq!(lingers.last.map(|last| (last.owner, last.holds)), Some((one.owner.clone(), 0)));
+    assert_eq!(store.list(at(1), "", None, 10), [shown]);
+    assert_eq!(store.inspect(at(5), &name).lingers, None);
+    assert!(store.list(at(5), "", None, 10).is_empty());
+    store.acquire(at(5), &request(2, 1)).unwrap();
+    assert_eq!(store.inspect(at(5), &name).lingers, None, "it is held");
+}

@@ -134,8 +134,10 @@ impl Lock {
 
     /// Says who holds it instead.
     async fn not_holder(&self, operation: &'static str, name: &Name, owner: &StoreOwner) -> Error {
-        let holders = self.shell.0.store.inspect(name.clone()).await.map(|inspected| inspected.result.holders);
-        let what = match holders.as_deref() {
+        let inspected = self.shell.0.store.inspect(name.clone()).await.map(|inspected| inspected.result);
+        let lingers = inspected.as_ref().is_ok_and(|inspected| inspected.lingers.is_some());
+        let what = match inspected.as_ref().map(|inspected| inspected.holders.as_slice()) {
+            Ok([]) if lingers => format!("{owner} does not hold it: nobody does, though it lingers"),
             Ok([]) => format!("{owner} does not hold it: nobody does"),
             Ok([holder, ..]) if holder.owner == *owner => match holder.fence {
                 Some(fence) => format!("{owner} no longer holds that lease of it: it has fence {fence} now"),

@@ -20,7 +20,8 @@ use crate::rows::{signed, unsigned};
 /// Marks the file as ours, in SQLite's header.
 const APPLICATION_ID: i64 = 0x6c65_6173;
 /// What made the file step by step; its format is how many were done.
-const MIGRATIONS: &[&str] = &[include_str!("sql/0001-locks.sql"), include_str!("sql/0002-waiters.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("sql/0001-locks.sql"), include_str!("sql/0002-waiters.sql"), include_str!("sql/0003-left-by.sql")];
 /// How many statements a connection keeps prepared.
 const STATEMENTS: usize = 32;
 /// The write-ahead log is cut back to this size when it has been copied into the file.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::About;
-use leasehold_core::reference::{Hold, Record, Row, Waiter};
+use leasehold_core::reference::{Hold, LeftBy, Record, Row, Waiter};
 use leasehold_core::{Block, ClientId, Fence, Name, RequestId, StoreOwner, StoreTime};
 use rusqlite::{CachedStatement, Connection, Result, params};
 use smallvec::SmallVec;
@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 /// All that is known of a name and of the file, in one statement: the first column says of which table the row is.
 const ALL_OF: &str = "\
     SELECT 0, epoch, ceiling, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM meta UNION ALL \
-    SELECT 1, last, lingers_until, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM names WHERE name = ?1 UNION ALL \
+    SELECT 1, last, lingers_until, 0, owner, client, number, first, 0, lease, since, 0, 0, host, pid, label \
+        FROM names WHERE name = ?1 UNION ALL \
     SELECT 2, client, number, turn, owner, given, expires, first, len, lease, since, broken, kept, host, pid, label \
         FROM holds WHERE name = ?1 UNION ALL \
     SELECT 3, client, until, turn, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM waiters WHERE name = ?1";
@@ -23,7 +24,9 @@ const PUT_HOLD: &str = "INSERT OR REPLACE INTO holds \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 const DROP_HOLD: &str =
     "DELETE FROM holds WHERE name = ?1 AND owner = ?2 AND client = ?3 AND number = ?4 AND given = ?5";
-const PUT_NAME: &str = "INSERT OR REPLACE INTO names (name, last, lingers_until) VALUES (?1, ?2, ?3)";
+const PUT_NAME: &str = "INSERT OR REPLACE INTO names \
+     (name, last, lingers_until, owner, client, number, first, lease, since, host, pid, label) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 const DROP_NAME: &str = "DELETE FROM names WHERE name = ?1";
 const PUT_WAITER: &str = "INSERT INTO waiters (name, turn, client, until) \
      VALUES (?1, (SELECT coalesce(max(turn), 0) + 1 FROM waiters WHERE name = ?1), ?2, ?3)";
@@ -92,6 +95,7 @@ impl Loading {
         self.named = true;
         self.record.last = Fence::new(unsigned(row.get(1)?));
         self.record.lingers_until = StoreTime::from_nanos(unsigned(row.get(2)?));
+        self.record.left_by = left_by(row)?.map(Box::new);
         Ok(())
     }
 
@@ -136,9 +140,25 @@ impl Loading {
     }
 }
 
-fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
+/// Who gave a lingering name back.
+fn left_by(row: &rusqlite::Row<'_>) -> Result<Option<LeftBy>> {
+    let Some(text) = row.get_ref(4)?.as_str_or_null()? else { return Ok(None) };
+    let request = RequestId { client: client(row.get(5)?), number: unsigned(row.get(6)?) };
+    Ok(Some(LeftBy {
+        owner: owner(text, request),
+        fence: Fence::new(unsigned(row.get(7)?)),
+        lease: Duration::from_nanos(unsigned(row.get(9)?)),
+        since: StoreTime::from_nanos(unsigned(row.get(10)?)),
+        about: Arc::new(about(row)?),
+    }))
+}
+
+fn about(row: &rusqlite::Row<'_>) -> Result<About> {
     let text = |column| -> Result<Option<Arc<str>>> { Ok(row.get_ref(column)?.as_str_or_null()?.map(Arc::from)) };
-    let about = About { host: text(13)?, pid: row.get(14)?, label: text(15)? };
+    Ok(About { host: text(13)?, pid: row.get(14)?, label: text(15)? })
+}
+
+fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
     Ok(Row {
         owner,
         block: Block { first: Fence::new(unsigned(row.get(7)?)), len: row.get(8)? },
@@ -149,7 +169,7 @@ fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
         since: StoreTime::from_nanos(unsigned(row.get(10)?)),
         broken: row.get(11)?,
         kept: row.get(12)?,
-        about: Arc::new(about),
+        about: Arc::new(about(row)?),
     })
 }
 
@@ -200,11 +220,42 @@ fn save_name(connection: &Connection, now: StoreTime, name: &Name, before: &Load
     let shown = after.rows.iter().map(|row| row.block.last()).max().unwrap_or_default();
     let last = if after.last > shown && after.last >= Fence::at(now) { after.last } else { Fence::NONE };
     if last > Fence::NONE || after.lingers_until > now {
-        let until = signed(after.lingers_until.as_nanos());
-        connection.prepare_cached(PUT_NAME)?.execute(params![name.as_str(), signed(last.get()), until])?;
+        let left_by = after.left_by.as_deref().filter(|_| after.lingers_until > now);
+        put_name(connection.prepare_cached(PUT_NAME)?, name, last, after.lingers_until, left_by)?;
     } else if before.named {
         connection.prepare_cached(DROP_NAME)?.execute([name.as_str()])?;
     }
+    Ok(())
+}
+
+fn put_name(
+    mut statement: CachedStatement<'_>,
+    name: &Name,
+    last: Fence,
+    until: StoreTime,
+    left_by: Option<&LeftBy>,
+) -> Result<()> {
+    // A private owner is a request of its own; another one has none here.
+    let request = left_by.and_then(|left_by| match left_by.owner {
+        StoreOwner::Private(request) => Some(request),
+        StoreOwner::Shared(_) => None,
+    });
+    let of_request = request.unwrap_or(RequestId { client: ClientId([0, 0]), number: 0 });
+    let about = left_by.map(|left_by| &left_by.about);
+    statement.execute(params![
+        name.as_str(),
+        signed(last.get()),
+        signed(until.as_nanos()),
+        left_by.map(|left_by| owner_text(&left_by.owner, of_request)),
+        left_by.map(|_| client_bytes(of_request.client)),
+        left_by.map(|_| signed(of_request.number)),
+        left_by.map(|left_by| signed(left_by.fence.get())),
+        left_by.map(|left_by| signed(u64::try_from(left_by.lease.as_nanos()).unwrap_or(u64::MAX))),
+        left_by.map(|left_by| signed(left_by.since.as_nanos())),
+        about.and_then(|about| about.host.as_deref()),
+        about.and_then(|about| about.pid),
+        about.and_then(|about| about.label.as_deref()),
+    ])?;
     Ok(())
 }
 

@@ -45,7 +45,8 @@ const LISTED_ENOUGH: Duration = Duration::from_millis(1_700);
 /// How many links are followed, one after the other.
 const LINKS: usize = 40;
 const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
-const HELD_AFTER: &str = "SELECT DISTINCT name FROM holds WHERE name > ?1 AND given = 0 AND expires > ?2 ORDER BY name";
+const TAKEN_AFTER: &str = "SELECT name FROM holds WHERE name > ?1 AND given = 0 AND expires > ?2 UNION \
+     SELECT name FROM names WHERE name > ?1 AND lingers_until > ?2 ORDER BY name";
 /// Of how many dead clients the file is cleared in one write, which looks at every hold once.
 const DEAD_AT_ONCE: usize = 200;
 
@@ -381,7 +382,7 @@ impl Store for File {
     fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
         self.look("list", move |connection, now| {
             let from = after.as_ref().map_or("", Name::as_str).max(before(&prefix));
-            let mut statement = connection.prepare_cached(HELD_AFTER)?;
+            let mut statement = connection.prepare_cached(TAKEN_AFTER)?;
             let mut found = statement.query(params![from, signed(now.as_nanos())])?;
             let mut list = Vec::new();
             while let (true, Some(row)) = (list.len() < limit, found.next()?) {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, Answered, Break, Give, Granted, Holder, Inspected, Lease, Names, Release, Released, Renew,
-    Renewed, Reply, StoreOwner, StoreTime,
+    Acquire, Acquired, Answered, Break, Give, Granted, Holder, Inspected, Lease, Lingering, Names, Release, Released,
+    Renew, Renewed, Reply, StoreOwner, StoreTime,
 };
 use leasehold::{Error, ErrorKind, Fence, Name};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
@@ -238,8 +238,10 @@ impl Pair {
         let prefix = self.names[0].as_str().trim_end_matches('0').to_owned();
         let theirs = self.hands[0].store.list(prefix.clone(), None, 10).await?;
         let ours = self.reference.list(theirs.at, &prefix, None, 10);
-        same("the number of names", theirs.result.len(), ours.len())?;
-        for (theirs, ours) in theirs.result.iter().zip(&ours) {
+        // A store may know that a name lingers, and list it, or not.
+        let held = |listed: &&Inspected| !listed.holders.is_empty();
+        same("the number of names", theirs.result.iter().filter(held).count(), ours.iter().filter(held).count())?;
+        for (theirs, ours) in theirs.result.iter().filter(held).zip(ours.iter().filter(held)) {
             self.same_inspected(theirs, ours)?;
         }
         for name in &self.names {
@@ -253,7 +255,20 @@ impl Pair {
         if self.waiters {
             same("waiters", theirs.waiters, ours.waiters)?;
         }
+        if let Some(theirs) = &theirs.lingers {
+            self.same_lingering(&ours.name, theirs, ours.lingers.as_ref())?;
+        }
         self.same_holders(&ours.name, &theirs.holders, &ours.holders)
+    }
+
+    /// Where the store knows that it lingers.
+    fn same_lingering(&mut self, name: &Name, theirs: &Lingering, ours: Option<&Lingering>) -> Checked {
+        let Some(ours) = ours else { return Err(format!("{theirs:?} though it does not linger").into()) };
+        near(Some(theirs.left), Some(ours.left))?;
+        match &theirs.last {
+            Some(last) => self.same_holders(name, std::slice::from_ref(last), ours.last.as_slice()),
+            None => Ok(()),
+        }
     }
 
     fn same_holders(&mut self, name: &Name, theirs: &[Holder], ours: &[Holder]) -> Checked {

@@ -90,19 +90,52 @@ fn an_empty_file_becomes_a_store_with_the_rights_it_had() {
     assert_eq!(mode(bench.folder.path().join("locks.db.d")), 0o2770);
 }
 
-/// Format 1 had no waiters yet. What is held in it stays held.
+/// Format 1 had no waiters yet, and knew less of a name that lingers.
+const BACK_TO_FORMAT_1: &str = "DROP TABLE waiters; DROP TABLE names; \
+    CREATE TABLE names (name TEXT PRIMARY KEY, last INTEGER NOT NULL, lingers_until INTEGER NOT NULL) STRICT, WITHOUT ROWID; \
+    PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)";
+
+/// What is held in it stays held.
 #[test]
 fn an_older_file_is_migrated_with_all_that_is_in_it() {
     let bench = Bench::new();
     let one = asking(1, 1, "a");
     let grant = take(&bench.open().unwrap(), &one).unwrap();
     let connection = rusqlite::Connection::open(bench.path()).unwrap();
-    connection.execute_batch("DROP TABLE waiters; PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    connection.execute_batch(BACK_TO_FORMAT_1).unwrap();
     connection.close().unwrap();
     let store = bench.open().unwrap();
     assert!(take(&store, &Acquire { enlist: true, ..asking(2, 1, "a") }).is_none());
     assert!(matches!(renew(&store, &one, grant.block.first).unwrap(), Renewed::Kept { .. }));
     assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 1);
+}
+
+/// Whoever looks why a name is not free is told who wanted it so, also by another process; and it is on the list.
+#[test]
+fn a_name_that_lingers_is_shown_with_who_held_it_last() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let about = Arc::new(About { host: Some("host7".into()), pid: Some(4711), label: Some("nightly".into()) });
+    for (number, owner) in [(1, None), (2, Some(StoreOwner::Shared("me".into())))] {
+        let mut one = Acquire { about: about.clone(), ..asking(1, number, "a") };
+        one.owner = owner.unwrap_or(one.owner);
+        let grant = take(&store, &one).unwrap();
+        let linger = Release { linger: LEASE, ..giving(&one) };
+        assert!(matches!(now(store.release(linger)).unwrap(), Released::Released { .. }));
+        let other = bench.open().unwrap();
+        let shown = now(other.inspect(name("a"))).unwrap();
+        let lingers = shown.lingers.clone().unwrap();
+        assert!(shown.holders.is_empty() && lingers.left > LEASE / 2, "{shown:?}");
+        let last = lingers.last.unwrap();
+        assert_eq!((&last.owner, last.fence, last.holds), (&one.owner, Some(grant.block.first), 0));
+        assert_eq!(last.about, about);
+        take(&store, &asking(2, number, "b")).unwrap();
+        let listed = now(other.list(String::new(), None, 10)).unwrap();
+        assert_eq!(listed.iter().map(|listed| listed.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        now(other.break_lock(name("a"), Break::Now)).unwrap();
+        now(other.break_lock(name("b"), Break::Now)).unwrap();
+        assert_eq!(now(other.inspect(name("a"))).unwrap().lingers, None);
+    }
 }
 
 /// A file that is taken away is a server that came back empty: what was held is lost, and said to be.

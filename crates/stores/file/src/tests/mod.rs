@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Acquired, Answered, Call, Give, Granted, Mode, Release, Released, Renew, Renewed};
+use leasehold_core::port::{
+    About, Acquire, Acquired, Answered, Break, Call, Give, Granted, Mode, Release, Released, Renew, Renewed,
+};
 use leasehold_core::{ClientId, Error, Fence, Lease, Name, Names, RequestId, Store, StoreOwner, StoreTime};
 
 use crate::machine::Machine;
@@ -86,7 +88,11 @@ fn take(store: &File, request: &Acquire) -> Option<Granted> {
 }
 
 fn give(store: &File, request: &Acquire) -> Result<Released, Error> {
-    now(store.release(Release {
+    now(store.release(giving(request)))
+}
+
+fn giving(request: &Acquire) -> Release {
+    Release {
         client: request.request.client,
         name: request.names.first().clone(),
         owner: request.owner.clone(),
@@ -95,7 +101,7 @@ fn give(store: &File, request: &Acquire) -> Result<Released, Error> {
         last_used: None,
         linger: Duration::ZERO,
         rejoin: false,
-    }))
+    }
 }
 
 fn renew(store: &File, request: &Acquire, fence: Fence) -> Result<Renewed, Error> {
