@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, ClientBuilder, Error, Event};
+use leasehold::{Client, ClientBuilder, Error, Event, Name, Owner};
 
-use crate::exit::Failure;
-use crate::output;
+use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
 use crate::waiting::{Limit, Waiting};
+use crate::{names, output};
 
 /// How long a store is tried that does not answer, where there is no limit on waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,6 +19,30 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// Connects for a command that does not wait for a lock: a store that does not answer ends it at once.
 pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
     try_connect(settings).await.map_err(Into::into)
+}
+
+/// A store to look at, for commands that take no lock.
+pub(crate) enum Seen {
+    Store(Client),
+    /// Nobody has made it yet, so nothing is held there: its label.
+    Unmade(String),
+}
+
+/// Connects for a command that takes no lock. A store that is not there is not made for that: its URL may be mistyped.
+pub(crate) async fn look(settings: &Settings) -> Result<Seen, Failure> {
+    let Some(label) = leasehold::unmade(settings.store.url.as_str())? else {
+        return connect(settings).await.map(Seen::Store);
+    };
+    let whose = if settings.verbose > 0 && settings.store.is_default { PER_USER } else { "" };
+    output::note(&format!("{label} is not there yet; the first lock makes it{whose}"));
+    Ok(Seen::Unmade(label))
+}
+
+/// What those are told who would give back or lengthen a lock in a store that is not there.
+pub(crate) fn nothing_held(owner: &Owner, names: &[Name], label: &str) -> Failure {
+    let what = format!("{owner} does not hold {} on {label}: nobody does", names::join(names));
+    Failure::new(Exit::NOT_HOLDER, what)
+        .with_hint("is it the right store? --store URL or LEASEHOLD_STORE names another")
 }
 
 /// Connects for a command that waits for a lock: a store that does not answer is tried again for as long as that.

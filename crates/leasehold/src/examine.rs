@@ -9,7 +9,18 @@ use crate::lock::Attempt;
 use crate::random;
 use crate::registry::StoreUrl;
 
-/// Looks at a store: what its engine says of itself, whether it opens, and whether a lock can be taken and given back there.
+/// Whether there is a store already: for those who only want to look. One that is made by the first who connects, as a file is, and
+/// was not made yet, is told by its label.
+///
+/// # Errors
+///
+/// A wrong URL or option.
+pub fn unmade(url: &str) -> Result<Option<String>, Error> {
+    StoreUrl::parse(url)?.unmade()
+}
+
+/// Looks at a store: what its engine says of itself, whether it opens, and whether a lock can be taken and given back there. One that
+/// was not made yet is not made for that.
 ///
 /// # Errors
 ///
@@ -19,7 +30,15 @@ use crate::registry::StoreUrl;
 ///
 /// Dropping the future leaves nothing behind but the work in the background that gives the tried lock back.
 pub async fn examine(url: &str) -> Result<Vec<Check>, Error> {
-    let mut checks = StoreUrl::parse(url)?.examine()?;
+    let store = StoreUrl::parse(url)?;
+    let mut checks = store.examine()?;
+    if let Some(label) = store.unmade()? {
+        let found = format!("{label} is not there yet, so nothing was tried");
+        checks.push(
+            Check::new("opening", Verdict::Warn, found).with_advice("is it the right one? The first lock makes it"),
+        );
+        return Ok(checks);
+    }
     let client = match Client::connect(url).await {
         Err(error) if error.kind() == ErrorKind::Unfit => {
             checks.push(failed("opening", &error));

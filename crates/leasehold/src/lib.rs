@@ -56,7 +56,7 @@ mod sync;
 
 pub use client::{Client, ClientBuilder};
 pub use event::{Event, Listener};
-pub use examine::examine;
+pub use examine::{examine, unmade};
 pub use gate::FenceGate;
 pub use guard::Guard;
 pub use holder::{Holder, Status};

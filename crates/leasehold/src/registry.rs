@@ -70,6 +70,18 @@ impl StoreUrl {
         }
     }
 
+    /// The label of a store that the first to connect would make.
+    pub(crate) fn unmade(&self) -> Result<Option<String>, Error> {
+        match self.scheme.as_str() {
+            #[cfg(feature = "file")]
+            leasehold_file::SCHEME => {
+                let config = leasehold_file::Config::new(&self.path, &self.options)?;
+                Ok(config.is_unmade().then(|| config.resolved().label()))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// What this kind of store says of itself, before anybody connects.
     pub(crate) fn examine(&self) -> Result<Vec<Check>, Error> {
         match self.scheme.as_str() {

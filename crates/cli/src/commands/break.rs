@@ -5,13 +5,19 @@ use leasehold::{Break, Client, Holder, Name, Status};
 use crate::args::BreakArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
+use crate::store::Seen;
 use crate::{human, names, output, runtime, store};
 
 pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::parse(&args.names)?;
     runtime::block_on(async {
-        let client = match store::connect(settings).await {
-            Ok(client) => client,
+        let client = match store::look(settings).await {
+            Ok(Seen::Store(client)) => client,
+            Ok(Seen::Unmade(_)) if !args.yes => return Err(unsure(nobody_would_lose(&names))),
+            Ok(Seen::Unmade(_)) => {
+                names.iter().try_for_each(|name| output::line(&nothing_to_break(name)))?;
+                return Ok(Exit::DONE);
+            }
             Err(_) if !args.yes => return Err(unsure("break takes locks away from their holders".into())),
             Err(failure) => return Err(failure),
         };
@@ -39,9 +45,17 @@ async fn who_would_lose(client: &Client, names: &[Name]) -> String {
         }
     }
     if losers.is_empty() {
-        return format!("break takes a lock away from its holder, though nobody holds {} now", names::join(names));
+        return nobody_would_lose(names);
     }
     format!("break would take away, on {}, {}", client.store_label(), losers.join(", and "))
+}
+
+fn nobody_would_lose(names: &[Name]) -> String {
+    format!("break takes a lock away from its holder, though nobody holds {} now", names::join(names))
+}
+
+fn nothing_to_break(name: &Name) -> String {
+    format!("{:?} is free: there was nothing to break", name.as_str())
 }
 
 fn loser(name: &Name, holder: &Holder) -> String {
@@ -55,7 +69,7 @@ fn loser(name: &Name, holder: &Holder) -> String {
 fn done(was: &Status, how: Break) -> String {
     let name = was.name.as_str();
     let Some(holder) = was.holders.first().or(was.lingers.as_ref()) else {
-        return format!("{name:?} is free: there was nothing to break");
+        return nothing_to_break(&was.name);
     };
     let who = human::taken(holder);
     match (how, holder.left) {

@@ -1,17 +1,20 @@
 //! `list`: the locks that are held.
 
 use comfy_table::{ContentArrangement, Table, presets};
-use leasehold::{Holder, Status};
+use leasehold::{Holder, Name, Status};
 
 use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Row};
 use crate::settings::Settings;
+use crate::store::Seen;
 use crate::{human, runtime, store};
 
 pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure> {
     runtime::block_on(async {
-        let client = store::connect(settings).await?;
+        // As the store would: also where there is none to ask.
+        (!args.prefix.is_empty()).then(|| Name::new(&args.prefix)).transpose()?;
+        let Seen::Store(client) = store::look(settings).await? else { return Ok(Exit::DONE) };
         let held = client.list(&args.prefix).await?;
         if args.json {
             let rows = held.iter().flat_map(|status| Row::all_of(status, client.store_label()));

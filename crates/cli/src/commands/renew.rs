@@ -5,6 +5,7 @@ use leasehold::Fence;
 use crate::args::RenewArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::{LEASE_DEFAULT, Settings, explicit, lease};
+use crate::store::Seen;
 use crate::{human, names, output, runtime, store};
 
 pub(crate) fn run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure> {
@@ -12,7 +13,10 @@ pub(crate) fn run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure
     let lease = lease("--lease", args.lease.unwrap_or(LEASE_DEFAULT))?;
     let owner = explicit(&args.owner)?;
     runtime::block_on(async {
-        let client = store::connect(settings).await?;
+        let client = match store::look(settings).await? {
+            Seen::Store(client) => client,
+            Seen::Unmade(label) => return Err(store::nothing_held(&owner, &names, &label)),
+        };
         let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner);
         let left = lock.renew(args.fence.map(Fence::new), lease).await?;
         output::line(&format!("renewed {}: {} left", names::join(&names), human::span(left)))?;

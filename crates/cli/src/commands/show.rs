@@ -1,25 +1,37 @@
 //! `show`: who holds a lock.
 
+use leasehold::{Client, Name};
+
 use crate::args::ShowArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Row, Rows};
 use crate::settings::Settings;
+use crate::store::Seen;
 use crate::{human, names, runtime, store};
 
 pub(crate) fn run(args: &ShowArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::parse(&args.names)?;
     runtime::block_on(async {
-        let client = store::connect(settings).await?;
-        let mut rows = Vec::new();
-        for name in &names {
-            rows.extend(Row::all_of(&client.inspect(name.as_str()).await?, client.store_label()));
-        }
+        let rows = match store::look(settings).await? {
+            Seen::Store(client) => rows(&client, &names).await?,
+            Seen::Unmade(label) => {
+                names.iter().map(|name| Row { waiters: Some(0), ..Row::free(name, &label) }).collect()
+            }
+        };
         match args.json {
             true => Rows::new(false, rows).print()?,
             false => rows.iter().try_for_each(|row| output::line(&text(row)))?,
         }
         Ok(Exit::DONE)
     })
+}
+
+async fn rows(client: &Client, names: &[Name]) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    for name in names {
+        rows.extend(Row::all_of(&client.inspect(name.as_str()).await?, client.store_label()));
+    }
+    Ok(rows)
 }
 
 /// A lock that nobody holds and that is not free was given back early by one who wanted others kept out for longer.

@@ -23,6 +23,18 @@ fn a_good_file_passes_every_check() {
     place.run(&["doctor"]).is(0).says("ok    integrity: ");
 }
 
+const STATE: &str = if cfg!(target_os = "macos") { "Library/Application Support" } else { ".local/state" };
+
+#[test]
+fn a_store_that_is_not_there_is_said_to_be_so() {
+    let place = Place::new();
+    let lines = place.run(&["doctor", "--json"]).is(0).json_lines();
+    let opening = lines.iter().find(|line| line["check"] == "opening").unwrap();
+    assert_eq!(opening["status"], "warn", "{opening}");
+    assert!(opening["found"].as_str().unwrap().contains(&place.store()), "{opening}");
+    assert!(!place.file().exists() && !place.path("locks.db.d").exists(), "looking made it");
+}
+
 #[test]
 fn the_default_store_is_said_to_be_the_users_own() {
     let place = Place::new();
@@ -32,8 +44,9 @@ fn the_default_store_is_said_to_be_the_users_own() {
     assert!(sharing["advice"].as_str().unwrap().contains("--store"), "{sharing}");
     let noted = Running::start(&mut place.bare(&["-v", "list"])).ended();
     assert!(noted.is(0).err.contains("yours alone"), "{noted:?}");
-    let state = if cfg!(target_os = "macos") { "Library/Application Support" } else { ".local/state" };
-    assert!(place.path(state).join("leasehold/locks.db").is_file());
+    assert!(!place.path(STATE).join("leasehold").exists(), "looking made it");
+    Running::start(&mut place.bare(&["acquire", "a"])).ended().is(0);
+    assert!(place.path(STATE).join("leasehold/locks.db").is_file());
 }
 
 #[test]

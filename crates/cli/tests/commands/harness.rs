@@ -77,6 +77,12 @@ impl Place {
         assert_eq!(self.shown(name)["waiters"], 0);
     }
 
+    /// The store is there, and nothing is held in it.
+    pub(crate) fn make(&self) {
+        self.acquire("made", "maker");
+        self.run(&["release", "made", "--owner", "maker"]).is(0);
+    }
+
     /// Takes a lock for a minute; answers its fence.
     pub(crate) fn acquire(&self, name: &str, owner: &str) -> u64 {
         let taken = self.run(&["acquire", name, "--owner", owner, "--lease", "1m", "--no-wait", "--json"]);

@@ -32,6 +32,41 @@ fn show_says_all_that_is_known() {
     assert_eq!((&both["locks"][0]["held"], &both["locks"][1]["held"]), (&Value::from(true), &Value::from(false)));
 }
 
+/// A mistyped path is not made a store, and is told.
+#[test]
+fn looking_makes_no_store() {
+    let place = Place::new();
+    let nowhere = place.path("mistyped");
+    let store = format!("file:{}/locks.db", nowhere.display());
+    for (args, code, out) in [
+        (&["list"][..], 0, ""),
+        (&["list", "--json"], 0, ""),
+        (&["show", "a"], 0, "a is free\n"),
+        (&["break", "a", "--yes"], 0, "\"a\" is free: there was nothing to break\n"),
+        (&["break", "a"], 64, ""),
+        (&["renew", "a", "--owner", "me"], 77, ""),
+        (&["release", "a", "--owner", "me"], 77, ""),
+    ] {
+        let ran = place.run(&[args, &["--store", &store]].concat());
+        assert_eq!(ran.is(code).out, out, "{args:?}");
+        assert!(ran.err.contains(&format!("{store} is not there yet")), "{ran:?}");
+        assert!(code == 0 || ran.err.contains("\nhint: "), "{ran:?}");
+        assert!(!nowhere.exists(), "{args:?} made it");
+    }
+    let row = place.run(&["show", "a", "--json", "--store", &store]).is(0).json();
+    assert_eq!((&row["held"], &row["waiters"], &row["store"]), (&false.into(), &0.into(), &store.into()));
+}
+
+/// A file that was made empty says who may use the store; the first lock is to fill it.
+#[test]
+fn looking_leaves_an_empty_file_as_it_is() {
+    let place = Place::new();
+    std::fs::write(place.file(), "").unwrap();
+    place.run(&["list"]).is(0);
+    assert_eq!(std::fs::metadata(place.file()).unwrap().len(), 0);
+    assert!(!place.path("locks.db.d").exists());
+}
+
 /// It is not free, though nobody holds it: until when, and who wanted it so.
 #[test]
 fn a_lock_that_lingers_is_shown_as_taken_with_who_held_it_last() {
@@ -88,6 +123,7 @@ fn list_has_a_row_for_every_lock_under_the_prefix() {
 #[test]
 fn an_empty_list_says_so_beside_the_data() {
     let place = Place::new();
+    place.make();
     let ran = place.run(&["list"]);
     assert_eq!(ran.is(0).out, "");
     assert!(ran.err.contains("no lock is held"), "{ran:?}");

@@ -54,6 +54,14 @@ impl Config {
         Self { path: store::resolved(&self.path), ..*self }
     }
 
+    /// Whether nobody has made the file yet: nothing stands there, or an empty file that says who may use the store.
+    pub fn is_unmade(&self) -> bool {
+        match std::fs::metadata(self.resolved().path) {
+            Ok(found) => found.is_file() && found.len() == 0,
+            Err(fault) => fault.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+
     /// A name for people.
     pub fn label(&self) -> String {
         format!("{SCHEME}:{}", self.path.display())
@@ -82,6 +90,20 @@ mod tests {
         }
         let here = std::env::current_dir().unwrap();
         assert_eq!(Config::new("b.db", &[]).unwrap().path, here.join("b.db"));
+    }
+
+    #[test]
+    fn a_file_is_made_when_there_is_something_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/locks.db");
+        let config = Config::new(path.to_str().unwrap(), &[]).unwrap();
+        assert!(config.is_unmade());
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert!(config.is_unmade());
+        std::fs::write(&path, "x").unwrap();
+        assert!(!config.is_unmade());
+        assert!(!Config::new(folder.path().to_str().unwrap(), &[]).unwrap().is_unmade(), "a folder is something else");
     }
 
     #[test]

@@ -6,10 +6,14 @@ use std::path::Path;
 
 use leasehold_core::{Check, Error, Verdict};
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::Access;
+use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::error::Fault;
 use crate::machine::{self, Machine};
+
+const RIGHTS: &str = "give this user the right to write there, or name another file with --store file:PATH";
 
 /// Looks at the machine, the place and the file.
 pub fn examine(config: &Config) -> Vec<Check> {
@@ -32,7 +36,7 @@ fn clock() -> Check {
 }
 
 fn file_system(path: &Path) -> Check {
-    let there = path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let there = existing(path);
     match machine::check_file_system(there) {
         Ok(()) => Check::new("file system", Verdict::Ok, format!("{} is this machine's own", there.display())),
         Err(error) => failed("file system", &error),
@@ -43,9 +47,7 @@ fn file_system(path: &Path) -> Check {
 fn permissions(path: &Path) -> Check {
     let found = match fs::metadata(path) {
         Ok(found) => found,
-        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => {
-            return Check::new("permissions", Verdict::Ok, "there is no file yet; the first lock makes it");
-        }
+        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return to_make(path),
         Err(fault) => return Check::new("permissions", Verdict::Fail, format!("{}: {fault}", path.display())),
     };
     let mode = found.mode() & 0o777;
@@ -55,6 +57,27 @@ fn permissions(path: &Path) -> Check {
         (false, false) => "its user alone",
     };
     Check::new("permissions", Verdict::Ok, format!("mode {mode:03o}, user {}: {who} can take locks", found.uid()))
+}
+
+/// Whether a file that is not there could be made.
+fn to_make(path: &Path) -> Check {
+    let folder = existing(path);
+    if may(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        return Check::new("permissions", Verdict::Ok, "there is no file yet; the first lock makes it");
+    }
+    let found = format!("there is no file yet, and this user cannot make one in {}", folder.display());
+    Check::new("permissions", Verdict::Fail, found).with_advice(RIGHTS)
+}
+
+/// The nearest folder that is there.
+fn existing(path: &Path) -> &Path {
+    path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("/"))
+}
+
+/// Whether this user has those rights; true where that cannot be found out.
+fn may(path: &Path, access: Access) -> bool {
+    let found = rustix::fs::accessat(rustix::fs::CWD, path, access, rustix::fs::AtFlags::EACCESS);
+    !matches!(found, Err(Errno::ACCESS | Errno::ROFS | Errno::PERM))
 }
 
 fn integrity(path: &Path) -> Check {
