@@ -1,0 +1,26 @@
+//! Whoever was told that a lock is lost does not hold it again; and where the store forgot everything, whoever held something knows
+//! before long.
+
+use super::{Forgot, Hold, Promise};
+use crate::Failure;
+
+/// Checks the holds of one name.
+///
+/// # Errors
+///
+/// Who believes that it holds what it does not.
+pub fn check(holds: &[Hold], forgot: &[Forgot], promise: Promise) -> Result<(), Failure> {
+    for hold in holds {
+        if let (Some(told), Some(valid)) = (hold.told, hold.valid)
+            && told <= valid
+        {
+            return Err(format!("it was told that it lost it, and holds it: {hold:?}").into());
+        }
+        for forgot in forgot.iter().filter(|forgot| forgot.everything && hold.granted < forgot.from) {
+            if hold.valid.max(hold.untold) > Some(forgot.sure_from(promise)) {
+                return Err(format!("the store forgot it, and nobody told the holder: {hold:?}, {forgot:?}").into());
+            }
+        }
+    }
+    Ok(())
+}
