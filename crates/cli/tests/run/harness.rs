@@ -114,10 +114,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    pub(crate) fn start(command: Command) -> Self {
+        Self::with_errors_to(command, Stdio::piped())
+    }
+
+    pub(crate) fn with_errors_to(mut command: Command, errors: Stdio) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
-        let errors = lines_of(child.stderr.take().unwrap());
+        let errors = child.stderr.take().map_or_else(|| mpsc::channel().1, lines_of);
         Self { child, lines, errors }
     }
 

@@ -6,6 +6,9 @@ mod harness;
 mod flags;
 #[cfg(target_os = "linux")]
 mod gate;
+#[cfg(target_os = "linux")]
+mod guarding;
+mod losing;
 mod nesting;
 #[cfg(target_os = "linux")]
 mod others;

@@ -1,6 +1,6 @@
 //! What a command is told of its lock, and a `run` inside a `run`.
 
-use crate::harness::{Place, Running, code, output, stderr, stdout};
+use crate::harness::{Place, Running, code, output, program_path, stderr, stdout};
 
 #[test]
 fn the_command_is_told_of_its_lock() {
@@ -14,6 +14,20 @@ fn the_command_is_told_of_its_lock() {
     assert_eq!((words[0], words[1]), ("a", "me"), "{}", stderr(&output));
     assert!(words[2].contains("locks.db"));
     assert_eq!((words[3], words[4]), (place.store().as_str(), "secret"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn one_inside_can_log_in_where_the_outer_one_could() {
+    let place = Place::new();
+    let shown = "echo $LEASEHOLD_STORE $LEASEHOLD_PASSWORD; tr '\\0' ' ' </proc/$PPID/cmdline";
+    let mut run = place.program();
+    run.args(["run", "a", "--", program_path().to_str().unwrap(), "run", "a", "-c", shown]);
+    run.env("LEASEHOLD_PASSWORD", "secret");
+    let output = output(run);
+    let text = stdout(&output);
+    assert!(text.starts_with(&format!("{} secret\n", place.store())), "{text}{}", stderr(&output));
+    assert_eq!(text.matches("secret").count(), 1, "not among the words of the guardian");
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! A lock that is taken away, and a store that is gone: before the command, while it runs, and as the lock is given back.
+
+use rusqlite::Connection;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::{Place, Running, code, output, stderr, stdout};
+
+fn report(place: &Place) -> Value {
+    serde_json::from_slice(&std::fs::read(place.path("report.json")).unwrap()).unwrap()
+}
+
+/// Nobody else can use the store while this lives.
+fn occupied(place: &Place) -> Connection {
+    let connection = Connection::open(place.path("locks.db")).unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    connection
+}
+
+#[test]
+fn a_lock_that_is_taken_away_ends_the_command_and_all_that_it_started() {
+    for how in [&["--yes", "--now"][..], &["--yes"]] {
+        let place = Place::new();
+        let line = "setsid sh -c 'trap \"touch asked\" TERM; echo $$; while :; do sleep 0.01; done' & wait";
+        let running = Running::start(place.shell("x --keep 6s --report report.json", line));
+        let left = Pid::from_raw(running.line().parse().unwrap()).unwrap();
+        let mut taken = place.program();
+        taken.args(["break", "x"]).args(how);
+        assert_eq!(code(&output(taken)), 0);
+        let (status, said) = running.end();
+        assert_eq!(status.code(), Some(76), "{said}");
+        assert!(kill_process(left, Signal::CONT).is_err(), "it is gone before the runner is");
+        assert!(said.contains("the store no longer had it"), "{said}");
+        let report = report(&place);
+        assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"gone".into()));
+        assert!(report["child_signal"] == 9 && !place.path("asked").exists(), "at once, and without asking");
+        assert_eq!(code(&output(place.run("x", &["true"]))), 0);
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_runs_nothing() {
+    let place = Place::new();
+    assert_eq!(code(&output(place.run("x", &["true"]))), 0);
+    let occupied = occupied(&place);
+    for words in ["x --no-wait", "x --wait 2s"] {
+        let output = output(place.shell(&format!("{words} --report report.json"), "echo ran"));
+        assert_eq!((code(&output), stdout(&output).as_str()), (69, ""), "{}", stderr(&output));
+        assert_eq!(report(&place)["outcome"], "unreachable");
+    }
+    drop(occupied);
+    assert!(place.is_free("x"));
+}
+
+#[test]
+fn a_store_that_is_gone_while_the_command_runs_ends_it_in_time() {
+    let place = Place::new();
+    let running = Running::start(place.shell("x --keep 3s --report report.json", "echo ready; exec sleep 60"));
+    running.line();
+    let occupied = occupied(&place);
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(76), "{said}");
+    assert!(said.contains("could not be renewed in time"), "{said}");
+    assert_eq!(report(&place)["reason"], "time_ended");
+    drop(occupied);
+}
+
+#[test]
+fn the_commands_code_is_kept_though_the_lock_cannot_be_given_back() {
+    let place = Place::new();
+    let line = "echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 5";
+    let running = Running::start(place.shell("x --report report.json", line));
+    running.line();
+    let occupied = occupied(&place);
+    std::fs::write(place.path("go"), "").unwrap();
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(5), "{said}");
+    assert!(said.contains("could not be given back"), "{said}");
+    assert_eq!(report(&place)["outcome"], "done");
+    drop(occupied);
+    let taken_away = output(place.shell("y", r#""$LEASEHOLD" break y --yes --now; exit 6"#));
+    assert_eq!(code(&taken_away), 6);
+    assert!(stderr(&taken_away).contains("could not be given back"), "{}", stderr(&taken_away));
+}
