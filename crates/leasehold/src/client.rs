@@ -117,7 +117,11 @@ impl ClientBuilder {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
-        let keeper = Keeper::spawn()?;
+        self.connect_with(Keeper::spawn()?).await
+    }
+
+    /// With a keeper whose runtime may already be in use.
+    pub(crate) async fn connect_with(self, keeper: Keeper) -> Result<Client, Error> {
         let (callers, keepers, options) = match self.source {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {
@@ -316,6 +320,11 @@ impl Client {
         self.shell.errands.done().await;
         self.shell.store.close(self.shell.client).await;
         Ok(())
+    }
+
+    /// The keeper's runtime, for callers that have none.
+    pub(crate) fn runtime(&self) -> tokio::runtime::Handle {
+        self.shell.background.clone()
     }
 
     fn named(&self, name: impl AsRef<str>) -> Result<Name, Error> {

@@ -8,7 +8,7 @@ use leasehold_core::{Check, Error, ErrorKind, Options, Store, Term};
 use crate::secret::Secret;
 
 /// Every scheme there is, with the feature that brings it.
-const SCHEMES: &[(&str, &str)] = &[("file", "file"), ("memory", "memory")];
+const SCHEMES: &[(&str, &str)] = &[("file", "file"), ("memory", "memory"), ("redis", "redis"), ("redis+unix", "redis")];
 
 /// A store's URL, taken apart.
 #[derive(Debug)]
@@ -66,6 +66,10 @@ impl StoreUrl {
                 let config = leasehold_memory::Config::new(&self.path, &self.options)?;
                 Ok(leasehold_memory::Memory::shared(&config))
             }
+            #[cfg(feature = "redis")]
+            scheme if leasehold_redis::SCHEMES.contains(&scheme) => {
+                Ok(Arc::new(leasehold_redis::Redis::new(&self.redis(scheme)?)?))
+            }
             scheme => Err(unknown(scheme)),
         }
     }
@@ -82,6 +86,12 @@ impl StoreUrl {
         }
     }
 
+    #[cfg(feature = "redis")]
+    fn redis(&self, scheme: &str) -> Result<leasehold_redis::Config, Error> {
+        let password = self.password.as_ref().map(|password| password.0.as_str());
+        leasehold_redis::Config::new(scheme, &self.path, &self.options, password)
+    }
+
     /// What this kind of store says of itself, before anybody connects.
     pub(crate) fn examine(&self) -> Result<Vec<Check>, Error> {
         match self.scheme.as_str() {
@@ -92,6 +102,11 @@ impl StoreUrl {
             }
             #[cfg(feature = "memory")]
             leasehold_memory::SCHEME => Ok(leasehold_memory::examine()),
+            #[cfg(feature = "redis")]
+            scheme if leasehold_redis::SCHEMES.contains(&scheme) => {
+                self.redis(scheme)?;
+                Ok(Vec::new())
+            }
             scheme => Err(unknown(scheme)),
         }
     }

@@ -157,7 +157,7 @@ async fn break_a_free_name(world: World) -> Checked {
     let client = world.client().await?;
     for how in [Break::Now, Break::AtLeaseEnd] {
         assert!(!client.break_lock("a", how).await?.is_held());
-        drop(granted(&client.lock("a")).await?);
+        granted(&client.lock("a")).await?.release().await?;
     }
     world.empty().await
 }

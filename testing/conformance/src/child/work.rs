@@ -17,6 +17,8 @@ use crate::ledger::Ledger;
 pub(crate) const COUNTER: &str = "counter";
 /// What was done under the lock, in its folder.
 pub(crate) const LEDGER: &str = "ledger";
+/// How long a lock of one that works for ever is kept after its death, where nothing else tells of it: in nanoseconds.
+const KEPT: &str = "keep=1000000000";
 /// How many acquires a process has under way when they are dropped.
 const TASKS: u64 = 8;
 
@@ -65,7 +67,7 @@ fn write(pupil: &Pupil, ledger: &Ledger, guard: &Guard) -> Checked {
 /// Turn after turn, until it is killed.
 pub(super) async fn for_ever(pupil: &Pupil, name: &str, folder: &str) -> Result<String, Failure> {
     loop {
-        turn(pupil, folder, &[&format!("name={name}")]).await?;
+        turn(pupil, folder, &[&format!("name={name}"), KEPT]).await?;
     }
 }
 

@@ -16,7 +16,7 @@ async fn a_hundred_thousand_acquires(world: World) -> Checked {
 }
 
 async fn one_that_keeps_them_is_seen(world: World) -> Checked {
-    objects(dropped(&world, Planted::Keeps, 64).await, "left in the store")
+    objects(dropped(&world, Planted::Keeps, 640).await, "left in the store")
 }
 
 async fn dropped(world: &World, bug: Planted, each: u64) -> Checked {

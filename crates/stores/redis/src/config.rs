@@ -1,0 +1,149 @@
+//! From a URL to settings.
+
+use std::time::Duration;
+
+use leasehold_core::Error;
+use redis::io::tcp::TcpSettings;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use crate::error;
+
+/// The schemes of this store's URLs: over TCP, and over a Unix socket.
+pub const SCHEMES: [&str; 2] = ["redis", "redis+unix"];
+
+/// How long a call may take where nothing else is said.
+const LIMIT: Duration = Duration::from_millis(1_500);
+
+/// In which form locks are kept, and with whom they are shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Layout {
+    /// A hash from owner to count, as Redisson keeps it.
+    #[default]
+    Redisson,
+    /// A string, as `SET name value NX PX lease` makes it: redis-py, redsync, node-redlock and the official recipe.
+    Plain,
+}
+
+/// Which server, and how.
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) info: ConnectionInfo,
+    pub(crate) layout: Layout,
+    /// How long a call may take, connecting apart.
+    pub(crate) limit: Duration,
+    pub(crate) label: String,
+}
+
+impl Config {
+    /// From the scheme, what stands between it and `?`, the options behind it, and a password for where the URL has none.
+    ///
+    /// # Errors
+    ///
+    /// A bad argument, for a place or an option that makes no sense.
+    pub fn new(scheme: &str, place: &str, options: &[(String, String)], password: Option<&str>) -> Result<Self, Error> {
+        let unix = scheme == SCHEMES[1];
+        let (mut layout, mut limit, mut db, mut user) = (Layout::default(), LIMIT, None, None);
+        for (key, value) in options {
+            match key.as_str() {
+                "layout" => layout = parse_layout(value)?,
+                "timeout" => limit = parse_limit(value)?,
+                "db" if unix => db = Some(value.parse::<i64>().map_err(|_| error::bad_database(value))?),
+                "user" if unix => user = Some(value.clone()),
+                _ => return Err(error::no_such_option(key)),
+            }
+        }
+        let url = format!("{scheme}:{place}");
+        let info = url.as_str().into_connection_info().map_err(|cause| error::bad_place(scheme, &cause))?;
+        let mut login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        if let Some(db) = db {
+            login = login.set_db(db);
+        }
+        if let Some(user) = user {
+            login = login.set_username(user);
+        }
+        if let (None, Some(password)) = (login.password(), password) {
+            login = login.set_password(password);
+        }
+        let label = label(info.addr(), login.db());
+        let info = info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        Ok(Self { info, layout, limit, label })
+    }
+
+    /// A name for people, without credentials.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+}
+
+fn label(address: &ConnectionAddr, db: i64) -> String {
+    let place = match address {
+        ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("redis://[{host}]:{port}"),
+        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
+        ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
+        _ => "redis".to_owned(),
+    };
+    if db == 0 { place } else { format!("{place}/{db}") }
+}
+
+fn parse_layout(value: &str) -> Result<Layout, Error> {
+    match value {
+        "redisson" => Ok(Layout::Redisson),
+        "plain" => Ok(Layout::Plain),
+        _ => Err(error::no_such_layout(value)),
+    }
+}
+
+fn parse_limit(value: &str) -> Result<Duration, Error> {
+    let limit = humantime::parse_duration(value).map_err(|_| error::bad_limit(value))?;
+    let sensible = Duration::from_millis(10)..=Duration::from_secs(60);
+    if sensible.contains(&limit) { Ok(limit) } else { Err(error::bad_limit(value)) }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config").field("label", &self.label).field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    fn parsed(scheme: &str, place: &str, options: &[(&str, &str)]) -> Result<Config, Error> {
+        let options: Vec<_> = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Config::new(scheme, place, &options, Some("from outside"))
+    }
+
+    #[test]
+    fn a_label_names_the_place_and_no_password() {
+        let config = parsed("redis", "//me:secret@host:7000/3", &[("layout", "plain")]).unwrap();
+        assert_eq!(config.label(), "redis://host:7000/3");
+        assert_eq!(config.layout, Layout::Plain);
+        assert_eq!(config.info.redis_settings().password(), Some("secret"));
+        assert!(!format!("{config:?}").contains("secret"));
+        assert_eq!(parsed("redis", "//[::1]", &[]).unwrap().label(), "redis://[::1]:6379");
+        let socket = parsed("redis+unix", "///run/redis.sock", &[("db", "2")]).unwrap();
+        assert_eq!(socket.label(), "redis+unix:///run/redis.sock/2");
+        assert_eq!(socket.info.redis_settings().password(), Some("from outside"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_anything_is_sent() {
+        let wrong = [
+            parsed("redis", "//host", &[("layout", "mine")]),
+            parsed("redis", "//host", &[("colour", "red")]),
+            parsed("redis", "//host", &[("db", "1")]),
+            parsed("redis", "//host", &[("timeout", "1ms")]),
+            parsed("redis", "//host/nine", &[]),
+            parsed("redis", "host", &[]),
+            parsed("redis+unix", "//", &[("db", "x")]),
+        ];
+        for config in wrong {
+            let error = config.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
+            assert!(!error.to_string().contains("outside"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! One multiplexed connection to a server that is made anew when it fails, and what it is subscribed to.
+//!
+//! It is driven by the runtime of whoever first needed it. When that runtime goes away, the next caller connects in its own.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::waiting::{self, Rng};
+use leasehold_core::{Error, ErrorKind, Moment};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
+
+use crate::config::Config;
+use crate::ears::Ears;
+use crate::error;
+use crate::script::Script;
+
+/// So many channels are subscribed to in one command.
+const CHANNELS_AT_ONCE: usize = 1_000;
+
+/// A connection that heals.
+pub(crate) struct Link {
+    client: Client,
+    limit: Duration,
+    current: Mutex<Option<Line>>,
+    /// Held by the one who connects.
+    connecting: tokio::sync::Mutex<Attempts>,
+    /// Ending subscriptions excludes beginning them.
+    subscribing: tokio::sync::RwLock<()>,
+    pub(crate) ears: Arc<Ears>,
+    healing: AtomicBool,
+}
+
+/// One connection for as long as it lasts.
+#[derive(Clone)]
+struct Line {
+    connection: MultiplexedConnection,
+    state: Arc<LineState>,
+}
+
+#[derive(Default)]
+struct LineState {
+    gone: AtomicBool,
+    subscribed: Mutex<HashSet<String>>,
+}
+
+/// What became of the last attempts to connect.
+struct Attempts {
+    failed: u32,
+    error: Option<Error>,
+    not_before: Moment,
+    rng: Rng,
+}
+
+/// Hears what the server sends unasked. With the connection's driver it goes, however that ends.
+struct Listener {
+    link: std::sync::Weak<Link>,
+    state: Arc<LineState>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.state.gone.store(true, Ordering::Release);
+    }
+}
+
+impl Listener {
+    fn hear(&self, info: &PushInfo) {
+        match info.kind {
+            PushKind::Disconnection => {
+                self.state.gone.store(true, Ordering::Release);
+                if let Some(link) = self.link.upgrade() {
+                    link.heal();
+                }
+            }
+            PushKind::Message => {
+                if let (Some(link), [Value::BulkString(channel), Value::BulkString(payload)]) =
+                    (self.link.upgrade(), info.data.as_slice())
+                {
+                    link.ears.hear(channel, payload);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(config: &Config, ears: Arc<Ears>) -> Result<Arc<Self>, Error> {
+        let client = Client::open(config.info.clone()).map_err(error::unconnected)?;
+        let seed = leasehold_clock::now().as_nanos();
+        let attempts = Attempts { failed: 0, error: None, not_before: Moment::default(), rng: Rng::new(seed) };
+        Ok(Arc::new(Self {
+            client,
+            limit: config.limit,
+            current: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(attempts),
+            subscribing: tokio::sync::RwLock::new(()),
+            ears,
+            healing: AtomicBool::new(false),
+        }))
+    }
+
+    /// Calls a script by its digest; where the server has forgotten it, it is told again.
+    pub(crate) async fn call(self: &Arc<Self>, script: &Script, command: Cmd) -> Result<Value, Error> {
+        match self.send(&command).await {
+            Err(failed) if failed.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(&script.text);
+                self.query(&load).await?;
+                self.query(&command).await
+            }
+            answer => answer.map_err(Failed::into_error),
+        }
+    }
+
+    /// Sends one command.
+    pub(crate) async fn query(self: &Arc<Self>, command: &Cmd) -> Result<Value, Error> {
+        self.send(command).await.map_err(Failed::into_error)
+    }
+
+    async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failed> {
+        let mut line = self.line().await.map_err(Failed::Unconnected)?;
+        let answer = line.connection.send_packed_command(command).await.and_then(Value::extract_error);
+        answer.map_err(|cause| self.failed(&line, cause))
+    }
+
+    fn failed(&self, line: &Line, cause: RedisError) -> Failed {
+        if cause.is_io_error() || cause.is_unrecoverable_error() {
+            self.forget(line);
+        }
+        Failed::Answered(cause)
+    }
+
+    /// The next call connects anew. A connection that left a call unanswered may be dead without knowing.
+    fn forget(&self, line: &Line) {
+        line.state.gone.store(true, Ordering::Release);
+        self.heal();
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Line>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> Option<Line> {
+        self.current().as_ref().filter(|line| !line.state.gone.load(Ordering::Acquire)).cloned()
+    }
+
+    async fn line(self: &Arc<Self>) -> Result<Line, Error> {
+        match self.live() {
+            Some(line) => Ok(line),
+            None => self.connect().await,
+        }
+    }
+
+    /// One connects, and the others wait for what comes of it.
+    #[cold]
+    async fn connect(self: &Arc<Self>) -> Result<Line, Error> {
+        let mut attempts = self.connecting.lock().await;
+        if let Some(line) = self.live() {
+            return Ok(line);
+        }
+        let now = leasehold_clock::now();
+        if let Some(error) = attempts.error.as_ref().filter(|_| now < attempts.not_before) {
+            return Err(error.clone());
+        }
+        match self.open().await {
+            Ok(line) => {
+                (attempts.failed, attempts.error) = (0, None);
+                *self.current() = Some(line.clone());
+                drop(attempts);
+                self.resubscribe(&line).await;
+                Ok(line)
+            }
+            Err(error) => {
+                let attempt = attempts.failed;
+                let pause = waiting::retry_pause(&mut attempts.rng, attempt);
+                attempts.failed = attempt.saturating_add(1);
+                attempts.not_before = leasehold_clock::now() + pause;
+                attempts.error = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<Line, Error> {
+        let state = Arc::new(LineState::default());
+        let listener = Listener { link: Arc::downgrade(self), state: state.clone() };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.limit))
+            .set_response_timeout(Some(self.limit))
+            .set_push_sender(move |info: PushInfo| {
+                listener.hear(&info);
+                Ok::<(), redis::aio::SendError>(())
+            });
+        let opening = self.client.get_multiplexed_async_connection_with_config(&config);
+        // The library's own limit does not cover the greeting.
+        let connection = tokio::time::timeout(self.limit, opening)
+            .await
+            .map_err(|_| error::connects_too_long(self.limit))?
+            .map_err(error::unconnected)?;
+        Ok(Line { connection, state })
+    }
+
+    /// After a reconnect: hints may have been missed, so everybody asks again.
+    async fn resubscribe(self: &Arc<Self>, line: &Line) {
+        let channels = self.ears.channels();
+        if channels.is_empty() {
+            return;
+        }
+        // Whoever waits asks again from time to time; so a failure here costs no more than that.
+        let _ = self.subscribe_on(line, channels).await;
+        self.ears.hint_all();
+    }
+
+    /// Subscribes, and comes back when the server has confirmed it.
+    pub(crate) async fn subscribe(self: &Arc<Self>, channels: Vec<String>) -> Result<(), Error> {
+        let line = self.line().await?;
+        self.subscribe_on(&line, channels).await
+    }
+
+    async fn subscribe_on(self: &Arc<Self>, line: &Line, mut channels: Vec<String>) -> Result<(), Error> {
+        let _beginning = self.subscribing.read().await;
+        {
+            let subscribed = line.state.subscribed();
+            channels.retain(|channel| !subscribed.contains(channel));
+        }
+        let mut connection = line.connection.clone();
+        for some in channels.chunks(CHANNELS_AT_ONCE) {
+            connection.subscribe(some).await.map_err(|cause| self.failed(line, cause).into_error())?;
+            line.state.subscribed().extend(some.iter().cloned());
+        }
+        Ok(())
+    }
+
+    /// Ends subscriptions that nobody needs any more.
+    pub(crate) async fn unsubscribe(self: &Arc<Self>, channels: Vec<String>) {
+        let _ending = self.subscribing.write().await;
+        let Some(line) = self.live() else { return };
+        let mut unneeded = channels;
+        unneeded.retain(|channel| !self.ears.needs(channel) && line.state.subscribed().remove(channel));
+        let mut connection = line.connection.clone();
+        for some in unneeded.chunks(CHANNELS_AT_ONCE) {
+            if let Err(cause) = connection.unsubscribe(some).await {
+                drop(self.failed(&line, cause));
+            }
+        }
+    }
+
+    /// Connects again in the background, where somebody waits for hints.
+    fn heal(&self) {
+        let Some(link) = self.ears.link() else { return };
+        if self.ears.channels().is_empty() || self.healing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            self.healing.store(false, Ordering::Release);
+            return;
+        };
+        runtime.spawn(async move {
+            while let Err(error) = link.line().await {
+                if error.kind() != ErrorKind::Unreachable || link.ears.channels().is_empty() {
+                    break;
+                }
+                let until = link.connecting.lock().await.not_before;
+                tokio::time::sleep(until.since(leasehold_clock::now())).await;
+            }
+            link.healing.store(false, Ordering::Release);
+        });
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(&self) {
+        *self.current() = None;
+    }
+}
+
+impl LineState {
+    fn subscribed(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why there is no answer.
+enum Failed {
+    /// It was not sent.
+    Unconnected(Error),
+    /// It may have been.
+    Answered(RedisError),
+}
+
+impl Failed {
+    fn kind(&self) -> redis::ErrorKind {
+        match self {
+            Self::Unconnected(_) => redis::ErrorKind::Io,
+            Self::Answered(cause) => cause.kind(),
+        }
+    }
+
+    fn into_error(self) -> Error {
+        match self {
+            Self::Unconnected(error) => error,
+            Self::Answered(cause) => error::of(cause),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Looking at locks: one, or all that begin alike.
+//!
+//! Redis has no index of locks. Those of leasehold are found by their records; those of Redisson by looking at every hash whose
+//! name fits. Strings of other libraries cannot be told from other strings, and are not listed.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leasehold_core::port::Inspected;
+use leasehold_core::{Error, Name, StoreOwner, StoreTime};
+use redis::Cmd;
+
+use crate::config::Layout;
+use crate::keys::{self, Keys};
+use crate::reply::{self, Parts};
+use crate::store::{Inner, calling};
+
+/// So many keys are gone through in one step of a scan.
+const STEP: usize = 1_000;
+/// So many locks are looked at in one call.
+const AT_ONCE: usize = 200;
+
+/// What the last scan found, for the pages that follow.
+#[derive(Default)]
+pub(crate) struct Scanned(Mutex<Option<(String, Arc<[Name]>)>>);
+
+impl Scanned {
+    fn get(&self, prefix: &str) -> Option<Arc<[Name]>> {
+        let scanned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        scanned.as_ref().filter(|(of, _)| of == prefix).map(|(_, names)| names.clone())
+    }
+
+    fn put(&self, scanned: Option<(String, Arc<[Name]>)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = scanned;
+    }
+}
+
+/// Looks at locks. What is no lock is an error for `one`, and free for `any`.
+pub(crate) async fn inspect(
+    inner: &Inner,
+    names: Vec<Name>,
+    which: &str,
+) -> Result<(StoreTime, Vec<Inspected>), Error> {
+    let script = &inner.scripts.inspect;
+    let mut command = calling(script, names.len() * 3);
+    for name in &names {
+        let keys = Keys(name);
+        command.arg(keys.lock()).arg(keys.record()).arg(keys.heard());
+    }
+    command.arg(which);
+    let only = (names.len() == 1).then(|| names[0].clone());
+    let looked = inner.run(script, command).await.and_then(|value| reply::inspected(value, names));
+    looked.map_err(|error| error.during("look-up").on_lock_if(only.as_ref()))
+}
+
+/// A page of held locks.
+pub(crate) async fn page(
+    inner: &Inner,
+    prefix: String,
+    after: Option<Name>,
+    limit: usize,
+) -> Result<(StoreTime, Vec<Inspected>), Error> {
+    let known = after.as_ref().and_then(|_| inner.scanned.get(&prefix));
+    let names = match known {
+        Some(names) => names,
+        None => scan(inner, &prefix).await?.into_iter().collect(),
+    };
+    let first = after.map_or(0, |after| names.partition_point(|name| *name <= after));
+    let (mut page, mut at) = (Vec::new(), StoreTime::default());
+    for some in names[first..].chunks(AT_ONCE) {
+        let (now, found) = inspect(inner, some.to_vec(), "any").await?;
+        at = now;
+        page.extend(found.into_iter().filter(is_lock));
+        if page.len() >= limit {
+            break;
+        }
+    }
+    page.truncate(limit);
+    inner.scanned.put((page.len() == limit).then_some((prefix, names)));
+    if at == StoreTime::default() {
+        (at, _) = inspect(inner, Vec::new(), "any").await?;
+    }
+    Ok((at, page))
+}
+
+/// A hash of somebody's is a lock where leasehold has a record of it, or where its owners look like Redisson's.
+fn is_lock(found: &Inspected) -> bool {
+    let ours = |owner: &StoreOwner| match owner {
+        StoreOwner::Private(_) => true,
+        StoreOwner::Shared(owner) => keys::request_of(owner).is_some(),
+    };
+    found.lingers.is_some() || found.holders.iter().any(|holder| holder.fence.is_some() || ours(&holder.owner))
+}
+
+async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
+    let mut names = BTreeSet::new();
+    for pattern in keys::record_patterns(prefix) {
+        scan_for(inner, &pattern, "string", |key| names.extend(keys::name_of_record(key))).await?;
+    }
+    if inner.layout == Layout::Redisson {
+        scan_for(inner, &keys::pattern(prefix), "hash", |key| names.extend(Name::new(key).ok())).await?;
+    }
+    names.retain(|name| name.as_str().starts_with(prefix));
+    Ok(names)
+}
+
+async fn scan_for(inner: &Inner, pattern: &str, kind: &str, mut found: impl FnMut(&str)) -> Result<(), Error> {
+    let mut cursor = "0".to_owned();
+    loop {
+        let mut command: Cmd = redis::cmd("SCAN");
+        command.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
+        let answer = inner.link.query(&command).await.map_err(|error| error.during("list"))?;
+        let mut parts = Parts::of(answer)?;
+        cursor = parts.text()?;
+        let mut keys = parts.list()?;
+        while keys.left() > 0 {
+            found(&keys.text()?);
+        }
+        if cursor == "0" {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Reads what the scripts answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::port::{About, Acquired, Busy, Granted, Holder, Inspected, Lingering, Released, Renewed};
+use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
+use leasehold_core::{Block, Error, ErrorKind, Fence, Name, StoreOwner, StoreTime};
+use redis::Value;
+
+use crate::error;
+use crate::keys;
+
+const EPOCH_MICROS: u64 = STORE_EPOCH_UNIX_SECONDS * 1_000_000;
+/// The largest whole number that a script can count with.
+const EXACT: u64 = 1 << 53;
+
+/// A point on the server's clock, in microseconds since 1970.
+pub(crate) fn micros(time: StoreTime) -> u64 {
+    (time.as_nanos() / 1_000).saturating_add(EPOCH_MICROS).min(EXACT)
+}
+
+pub(crate) fn store_time(micros: u64) -> StoreTime {
+    StoreTime::from_nanos(micros.saturating_sub(EPOCH_MICROS).saturating_mul(1_000))
+}
+
+/// Milliseconds, rounded up: an engine with a coarser unit may hold longer than asked, never shorter.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(EXACT)
+}
+
+/// An answer that is a list, read from its front.
+pub(crate) struct Parts(std::vec::IntoIter<Value>);
+
+impl Parts {
+    pub(crate) fn of(value: Value) -> Result<Self, Error> {
+        match value {
+            Value::Array(parts) => Ok(Self(parts.into_iter())),
+            other => Err(error::unreadable(&format!("no list but {other:?}"))),
+        }
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.0.len()
+    }
+
+    fn next(&mut self) -> Result<Value, Error> {
+        self.0.next().ok_or_else(|| error::unreadable("it is too short"))
+    }
+
+    pub(crate) fn list(&mut self) -> Result<Self, Error> {
+        Self::of(self.next()?)
+    }
+
+    pub(crate) fn number(&mut self) -> Result<i64, Error> {
+        match self.next()? {
+            Value::Int(number) => Ok(number),
+            other => Err(error::unreadable(&format!("no number but {other:?}"))),
+        }
+    }
+
+    pub(crate) fn count<T: TryFrom<i64>>(&mut self) -> Result<T, Error> {
+        T::try_from(self.number()?).map_err(|_| error::unreadable("a number out of range"))
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, Error> {
+        match self.next()? {
+            Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Value::SimpleString(text) => Ok(text),
+            other => Err(error::unreadable(&format!("no text but {other:?}"))),
+        }
+    }
+
+    pub(crate) fn time(&mut self) -> Result<StoreTime, Error> {
+        Ok(store_time(self.count()?))
+    }
+
+    fn fence(&mut self) -> Result<Fence, Error> {
+        Ok(Fence::new(self.count()?))
+    }
+
+    fn millis(&mut self) -> Result<Duration, Error> {
+        Ok(Duration::from_millis(self.count()?))
+    }
+}
+
+/// What became of an acquire, and the server's clock.
+pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acquired), Error> {
+    let mut parts = Parts::of(value)?;
+    let (what, at) = (parts.text()?, parts.time()?);
+    let acquired = match what.as_str() {
+        "granted" => Acquired::Granted((0..names.len()).map(|_| granted(parts.list()?)).collect::<Result<_, Error>>()?),
+        "busy" => {
+            let name = named(&mut parts, names)?;
+            let found = described(parts.list()?)?;
+            Acquired::Busy(Box::new(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left }))
+        }
+        "late" => Acquired::TooLate,
+        "already" => {
+            let name = named(&mut parts, names)?;
+            let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
+            return Err(Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(&name));
+        }
+        other => return Err(error::unreadable(other)),
+    };
+    Ok((at, acquired))
+}
+
+fn named(parts: &mut Parts, names: &[Name]) -> Result<Name, Error> {
+    names.get(parts.count::<usize>()?).cloned().ok_or_else(|| error::unreadable("a name that was not asked for"))
+}
+
+fn granted(mut parts: Parts) -> Result<Granted, Error> {
+    let block = Block { first: parts.fence()?, len: parts.count()? };
+    Ok(Granted { block, holds: parts.count()?, left: parts.millis()? })
+}
+
+/// What stands at a name.
+struct Described {
+    /// How much is left of it; none where it has no expiry, or is not there.
+    left: Option<Duration>,
+    holders: Vec<Holder>,
+    /// Who held it last, where nobody does.
+    last: Option<Holder>,
+}
+
+fn described(mut parts: Parts) -> Result<Described, Error> {
+    let mut found = Described { left: left(&mut parts)?, holders: Vec::new(), last: None };
+    while parts.left() > 0 {
+        let holder = holder(parts.list()?)?;
+        if holder.holds > 0 {
+            found.holders.push(holder);
+        } else {
+            found.last = Some(holder);
+        }
+    }
+    Ok(found)
+}
+
+fn left(parts: &mut Parts) -> Result<Option<Duration>, Error> {
+    Ok(u64::try_from(parts.number()?).ok().map(Duration::from_millis))
+}
+
+fn holder(mut parts: Parts) -> Result<Holder, Error> {
+    let (kept_as, holds, left, _broken) = (parts.text()?, parts.count()?, left(&mut parts)?, parts.number()?);
+    if parts.left() == 0 {
+        let owner = StoreOwner::Shared(kept_as.into());
+        return Ok(Holder { owner, fence: None, holds, left, lease: None, since: None, about: Arc::default() });
+    }
+    let tag = parts.text()?;
+    let owner = keys::owner_of(&tag).unwrap_or_else(|| StoreOwner::Shared(kept_as.into()));
+    let (fence, lease, since) = (parts.fence()?, parts.millis()?, parts.time()?);
+    let about = Arc::new(about_of(&parts.text()?));
+    Ok(Holder { owner, fence: Some(fence), holds, left, lease: Some(lease), since: Some(since), about })
+}
+
+/// Who a holder is: process, machine, and its own word, a line each.
+pub(crate) fn about(about: &About) -> String {
+    let line = |text: Option<&Arc<str>>| text.map(|text| text.replace('\n', " ")).unwrap_or_default();
+    let pid = about.pid.map(|pid| pid.to_string()).unwrap_or_default();
+    format!("{pid}\n{}\n{}", line(about.host.as_ref()), line(about.label.as_ref()))
+}
+
+fn about_of(text: &str) -> About {
+    let mut lines = text.splitn(3, '\n').map(|line| Some(line).filter(|line| !line.is_empty()));
+    let mut line = || lines.next().flatten();
+    About { pid: line().and_then(|pid| pid.parse().ok()), host: line().map(Into::into), label: line().map(Into::into) }
+}
+
+/// What became of renewals, and the server's clock.
+pub(crate) fn renewed(value: Value) -> Result<(StoreTime, Vec<Renewed>), Error> {
+    let mut parts = Parts::of(value)?;
+    let at = parts.time()?;
+    let mut renewed = Vec::with_capacity(parts.left());
+    while parts.left() > 0 {
+        renewed.push(left(&mut parts)?.map_or(Renewed::Lost, |left| Renewed::Kept { left }));
+    }
+    Ok((at, renewed))
+}
+
+/// What became of a release, and the server's clock.
+pub(crate) fn released(value: Value) -> Result<(StoreTime, Released), Error> {
+    let mut parts = Parts::of(value)?;
+    let (what, at) = (parts.text()?, parts.time()?);
+    let released = match what.as_str() {
+        "released" => Released::Released { waiters: Some(parts.count()?) },
+        "still" => Released::StillHeld(parts.count()?),
+        "not" => Released::NotHeld,
+        other => return Err(error::unreadable(other)),
+    };
+    Ok((at, released))
+}
+
+/// Who held a lock that was broken, and the server's clock.
+pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Inspected), Error> {
+    let mut parts = Parts::of(value)?;
+    let at = parts.time()?;
+    Ok((at, inspected_one(parts, name)?))
+}
+
+/// Who holds locks, and the server's clock.
+pub(crate) fn inspected(value: Value, names: Vec<Name>) -> Result<(StoreTime, Vec<Inspected>), Error> {
+    let mut parts = Parts::of(value)?;
+    let at = parts.time()?;
+    let all = names.into_iter().map(|name| inspected_one(parts.list()?, name)).collect::<Result<_, Error>>()?;
+    Ok((at, all))
+}
+
+fn inspected_one(mut parts: Parts, name: Name) -> Result<Inspected, Error> {
+    let waiters = Some(parts.count()?);
+    let Described { left, holders, last } = described(parts.list()?)?;
+    let lingers = left.filter(|_| holders.is_empty()).map(|left| Lingering { left, last });
+    Ok(Inspected { name, holders, lingers, waiters })
+}

@@ -1,0 +1,56 @@
+//! The scripts: their text for each layout, and calls of them by digest.
+
+use std::sync::LazyLock;
+
+use crate::config::Layout;
+
+/// One script, for one layout.
+pub(crate) struct Script {
+    pub(crate) text: String,
+    pub(crate) digest: String,
+}
+
+/// All scripts of one layout.
+pub(crate) struct Scripts {
+    pub(crate) acquire: Script,
+    pub(crate) renew: Script,
+    pub(crate) release: Script,
+    pub(crate) leave: Script,
+    pub(crate) breaking: Script,
+    pub(crate) inspect: Script,
+}
+
+const COMMON: &str = include_str!("scripts/common.lua");
+const DESCRIBE: &str = include_str!("scripts/describe.lua");
+
+static REDISSON: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("scripts/layout_redisson.lua")));
+static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("scripts/layout_plain.lua")));
+
+impl Scripts {
+    /// Those of a layout.
+    pub(crate) fn of(layout: Layout) -> &'static Self {
+        match layout {
+            Layout::Redisson => &REDISSON,
+            Layout::Plain => &PLAIN,
+        }
+    }
+
+    fn new(layout: &str) -> Self {
+        let script = |parts: &[&str]| Script::new([&[COMMON, layout], parts].concat().concat());
+        Self {
+            acquire: script(&[DESCRIBE, include_str!("scripts/acquire.lua")]),
+            renew: script(&[include_str!("scripts/renew.lua")]),
+            release: script(&[include_str!("scripts/release.lua")]),
+            leave: script(&[include_str!("scripts/leave.lua")]),
+            breaking: script(&[DESCRIBE, include_str!("scripts/break.lua")]),
+            inspect: script(&[DESCRIBE, include_str!("scripts/inspect.lua")]),
+        }
+    }
+}
+
+impl Script {
+    fn new(text: String) -> Self {
+        let digest = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, digest }
+    }
+}

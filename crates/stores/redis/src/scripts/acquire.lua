@@ -1,0 +1,85 @@
+-- Takes names, all or none.
+-- ARGV: tag, request, lease in ms, fences, the largest fence the client has seen, not after, client, enlist (1 or 0), about
+
+local tag, request, lease, block = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local seen, not_after, client, about = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[9]
+local owner, shared = string.sub(tag, 2), is_shared(tag)
+local names = #KEYS / PARTS
+
+-- Nothing is written before every name has been looked at.
+local rows, again, mine = {}, 0, 0
+for name = 1, names do
+  local at = (name - 1) * PARTS
+  local row = {left = redis.call('PTTL', KEYS[at + 1])}
+  if row.left ~= -2 then
+    row.count = holds_of(KEYS[at + 1], owner, request)
+    if row.count then
+      row.record = load_record(KEYS[at + 3], tag)
+      row.again = not shared
+      if shared and row.record then
+        row.foreign = foreign_holds(row.count, row.record)
+        row.holds = live_holds(row.record)
+        row.again = place_of(row.holds, request, 2) ~= nil
+        -- Every hold has ended; it only lingers.
+        if #row.holds == 0 and row.foreign == 0 then row.count = nil end
+      end
+    end
+  end
+  if row.count then mine = mine + 1 end
+  if row.again then again = again + 1 end
+  rows[name] = row
+end
+
+if now > not_after and again < names then return {'late', now} end
+
+for name = 1, names do
+  local row, at = rows[name], (name - 1) * PARTS
+  if row.left ~= -2 and not row.count then
+    if ARGV[8] == '1' then enlist(KEYS[at + 4], KEYS[at + 5], client) end
+    return {'busy', now, name - 1, describe(KEYS[at + 1], KEYS[at + 3])}
+  end
+  -- An owner that holds some of the names would wait for itself; one that holds them all re-enters them all.
+  if row.count and not row.again and names > 1 and not (shared and mine == names) then return {'already', now, name - 1} end
+end
+
+local function grant(at, row)
+  local last, token = last_fence(at)
+  local first = math.max(last + 1, seen + 1, (now - FENCE_EPOCH) * 8)
+  set_fence(at, first + block - 1, token)
+  local record = {tag, first, block, lease, now, about, request}
+  if shared then
+    record[7], record[8], record[9] = {request, now + lease * 1000}, {}, 0
+  end
+  -- What another library holds under this owner's name goes on.
+  local foreign = shared and row.count or 0
+  local ms = math.max(lease, row.left)
+  take(KEYS[at + 1], owner, request, foreign + 1, ms)
+  save_record(KEYS[at + 3], record, ms)
+  return {first, block, foreign + 1, lease}
+end
+
+-- The owner is here already: the same request sent again, or a re-entry of an owner that several clients share.
+local function enter(at, row)
+  local record = row.record
+  if not shared then return {record[2], record[3], 1, row.left == -1 and lease or row.left} end
+  if not row.again and not place_of(record[8], request, 1) then
+    row.holds[#row.holds + 1] = request
+    row.holds[#row.holds + 1] = now + lease * 1000
+    record[4] = math.max(record[4], lease)
+  end
+  record[7] = row.holds
+  local count = #row.holds / 2 + row.foreign
+  local ms = math.max(ms_until(math.max(last_end(row.holds), record[9])), row.foreign > 0 and row.left or 1)
+  take(KEYS[at + 1], owner, request, count, ms)
+  save_record(KEYS[at + 3], record, ms)
+  local hold = place_of(row.holds, request, 2)
+  return {record[2], record[3], count, hold and math.max(0, ms_until(row.holds[hold + 1])) or 0}
+end
+
+local granted = {'granted', now}
+for name = 1, names do
+  local row, at = rows[name], (name - 1) * PARTS
+  strike(KEYS[at + 4], KEYS[at + 5], client)
+  granted[#granted + 1] = (row.count and row.record) and enter(at, row) or grant(at, row)
+end
+return granted

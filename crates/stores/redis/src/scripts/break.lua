@@ -1,0 +1,15 @@
+-- Takes a lock away from its holder. KEYS of one name. ARGV: name, `now` or `end`. Answers {clock, clients that wait, who held it}.
+
+local lock, record_key, line, heard = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
+local before = describe(lock, record_key)
+local waiting = count_line(line, heard)
+if before[1] ~= -2 then
+  if ARGV[2] == 'end' then
+    break_at_end(lock)
+  else
+    redis.call('DEL', lock, record_key)
+    hint(line, ARGV[1])
+    announce(0)
+  end
+end
+return {now, waiting, before}

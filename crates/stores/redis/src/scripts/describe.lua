@@ -1,0 +1,31 @@
+-- Who holds a lock, for people and for a refusal: {left in ms, holder, holder, …}, each holder {owner as kept, holds, left in ms,
+-- broken, and where the record is of it: tag, fence, lease in ms, since, about}. Left is -1 where there is no expiry. Of a lock that
+-- lingers, the last holder is told, with no holds.
+local function recorded(holder, record)
+  for _, part in ipairs({record[1], record[2], record[4], record[5], record[6]}) do holder[#holder + 1] = part end
+  return holder
+end
+
+local function describe(lock, record_key)
+  local left = redis.call('PTTL', lock)
+  local found = {left}
+  if left == -2 then return found end
+  local record = load_record(record_key)
+  for _, kept in ipairs(owners(lock)) do
+    local owner, count, broken = kept[1], kept[2], 0
+    if string.sub(owner, 1, #BROKEN) == BROKEN then owner, broken = string.sub(owner, #BROKEN + 1), 1 end
+    local holder = {owner, count, left, broken}
+    if record and is_of(record[1], owner) then
+      recorded(holder, record)
+      if is_shared(record[1]) then
+        local live = live_holds(record)
+        local foreign = foreign_holds(count, record)
+        holder[2] = #live / 2 + foreign
+        if foreign == 0 then holder[3] = ms_until(last_end(live)) end
+      end
+    end
+    if holder[2] > 0 then found[#found + 1] = holder end
+  end
+  if #found == 1 and record then found[2] = recorded({string.sub(record[1], 2), 0, 0, 0}, record) end
+  return found
+end

@@ -1,0 +1,40 @@
+-- The plain layout: the lock is a string that names its owner and request, as `SET name value NX PX lease` makes it.
+
+local PARTS = 5
+
+-- 1 where the lock is of this request (of any request of this owner, where it is not known), or nothing.
+local function holds_of(key, owner, request)
+  local value = redis.call('GET', key)
+  if not value then return nil end
+  if request ~= '' then return value == owner .. '/' .. request and 1 or nil end
+  return string.sub(value, 1, #owner + 1) == owner .. '/' and 1 or nil
+end
+
+local function is_shared() return false end
+
+local function take(key, owner, request, _, ms) redis.call('SET', key, owner .. '/' .. request, 'PX', ms) end
+
+local function linger_on(key, ms) redis.call('SET', key, LINGER, 'PX', ms) end
+
+local function break_at_end(key)
+  local value = redis.call('GET', key)
+  if value and value ~= LINGER and string.sub(value, 1, #BROKEN) ~= BROKEN then
+    redis.call('SET', key, BROKEN .. value, 'KEEPTTL')
+  end
+end
+
+local function owners(key)
+  local value = redis.call('GET', key)
+  if not value or value == LINGER then return {} end
+  return {{value, 1}}
+end
+
+local function is_of(tag, value) return string.sub(value, 1, #tag) == string.sub(tag, 2) .. '/' end
+
+local function last_fence(at)
+  return tonumber(redis.call('GET', KEYS[at + 2]) or 0) or 0
+end
+
+local function set_fence(at, fence) redis.call('SET', KEYS[at + 2], whole(fence), 'PX', FENCES_KEPT_MS) end
+
+local function announce() end

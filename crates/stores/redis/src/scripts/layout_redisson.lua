@@ -1,0 +1,57 @@
+-- The layout of Redisson: the lock is a hash from owner to count.
+
+local PARTS = 7
+
+-- How many holds the owner has, or nothing. An asking of one client is an owner of its own, so the request tells nothing new.
+local function holds_of(key, owner, request) return tonumber(redis.call('HGET', key, owner) or nil) end
+
+local function is_shared(tag) return string.byte(tag) == 115 end
+
+local function take(key, owner, request, count, ms)
+  redis.call('HSET', key, owner, count)
+  redis.call('PEXPIRE', key, ms)
+end
+
+local function linger_on(key, ms)
+  redis.call('DEL', key)
+  take(key, LINGER, '', 1, ms)
+end
+
+-- Ends the right of whoever holds it, and leaves the lock to its lease.
+local function break_at_end(key)
+  local fields = redis.call('HGETALL', key)
+  for at = 1, #fields, 2 do
+    local owner = fields[at]
+    if owner ~= LINGER and owner ~= 'mode' and string.sub(owner, 1, #BROKEN) ~= BROKEN then
+      -- In this order: a hash without fields is gone, and its lease with it.
+      redis.call('HSET', key, BROKEN .. owner, fields[at + 1])
+      redis.call('HDEL', key, owner)
+    end
+  end
+end
+
+-- Owners and counts, as they are kept.
+local function owners(key)
+  local found = {}
+  local fields = redis.call('HGETALL', key)
+  for at = 1, #fields, 2 do
+    if fields[at] ~= 'mode' and fields[at] ~= LINGER then found[#found + 1] = {fields[at], tonumber(fields[at + 1]) or 1} end
+  end
+  return found
+end
+
+local function is_of(tag, owner) return string.sub(tag, 2) == owner end
+
+-- The largest fence given out: ours, or Redisson's own token where there is one.
+local function last_fence(at)
+  local both = redis.call('MGET', KEYS[at + 2], KEYS[at + 6])
+  return math.max(tonumber(both[1] or 0) or 0, tonumber(both[2] or 0) or 0), both[2]
+end
+
+local function set_fence(at, fence, token)
+  redis.call('SET', KEYS[at + 2], whole(fence), 'PX', FENCES_KEPT_MS)
+  if token then redis.call('SET', KEYS[at + 6], whole(fence), 'KEEPTTL') end
+end
+
+-- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own.
+local function announce(at) redis.call('PUBLISH', KEYS[at + 7], '-0') end

@@ -1,0 +1,74 @@
+-- Gives a hold back. KEYS of one name. ARGV: name, tag, request of the hold (or of the release itself), give (hold, one or all),
+-- fence (or nothing), last fence used (or nothing), linger in ms, client, rejoin (1 or 0)
+-- Answers {'released', clock, clients that wait}, {'still', clock, holds} or {'not', clock}.
+
+local name, tag, request, give, fence = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local used, linger, client = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local lock, fence_key, record_key, line, heard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local owner, shared = string.sub(tag, 2), is_shared(tag)
+local asked = give == 'hold' and request or ''
+
+local kept_as = owner
+local count = holds_of(lock, owner, asked)
+if not count then
+  kept_as = BROKEN .. owner
+  count = holds_of(lock, kept_as, asked)
+end
+if not count then return {'not', now} end
+
+local record = load_record(record_key, tag)
+if fence ~= '' and (record and whole(record[2]) ~= fence or shared and not record) then return {'not', now} end
+
+local lingers = now + linger * 1000
+if record and record[9] then lingers = math.max(lingers, record[9]) end
+
+local function still(holds, foreign)
+  record[7], record[9] = holds, lingers
+  local ms = math.max(ms_until(math.max(last_end(holds), lingers)), foreign > 0 and redis.call('PTTL', lock) or 1)
+  take(lock, kept_as, request, #holds / 2 + foreign, ms)
+  save_record(record_key, record, ms)
+  return {'still', now, #holds / 2 + foreign}
+end
+
+if shared and record and give ~= 'all' then
+  local holds, foreign = live_holds(record), foreign_holds(count, record)
+  if #holds == 0 and foreign == 0 then return {'not', now} end
+  if place_of(record[8], request, 1) then return still(holds, foreign) end
+  local at = give == 'hold' and place_of(holds, request, 2) or #holds - 1
+  if give == 'hold' and not place_of(holds, request, 2) then return {'not', now} end
+  if #holds > 0 then
+    table.remove(holds, at)
+    table.remove(holds, at)
+  else
+    foreign = foreign - 1
+  end
+  if #holds > 0 or foreign > 0 then
+    if #record[8] == GIVEN_MAX then table.remove(record[8], 1) end
+    table.insert(record[8], request)
+    return still(holds, foreign)
+  end
+elseif give == 'hold' and not shared and record and record[7] ~= request then
+  return {'not', now}
+end
+
+if lingers > now then
+  linger_on(lock, ms_until(lingers))
+  -- For people: who held it last.
+  if record then redis.call('PEXPIRE', record_key, ms_until(lingers)) end
+else
+  redis.call('DEL', lock, record_key)
+end
+if record and used then
+  local last = record[2] + record[3] - 1
+  local known, token = last_fence(0)
+  if known == last and used < last then set_fence(0, math.max(used, record[2]), token) end
+end
+
+strike(line, heard, client)
+local waiting = count_line(line, heard)
+if linger == 0 and lingers <= now then
+  hint(line, name)
+  announce(0)
+end
+if ARGV[9] == '1' then enlist(line, heard, client) end
+return {'released', now, waiting}

@@ -1,0 +1,331 @@
+//! The port, over scripts.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use leasehold_core::port::{
+    Acquire, Acquired, Answered, Break, Call, Give, HintSink, Inspected, Mode, Release, Released, Renew, Renewed, Reply,
+};
+use leasehold_core::{
+    Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Moment, Name, Outcome, Store, StoreClock, StoreTime,
+};
+use redis::Cmd;
+
+use crate::config::{Config, Layout};
+use crate::ears::Ears;
+use crate::keys::{self, Keys};
+use crate::link::Link;
+use crate::list;
+use crate::reply;
+use crate::runtime::anywhere;
+use crate::script::{Script, Scripts};
+
+/// A server of Redis.
+#[derive(Clone)]
+pub struct Redis(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    label: Arc<str>,
+    pub(crate) layout: Layout,
+    pub(crate) scripts: &'static Scripts,
+    pub(crate) link: Arc<Link>,
+    ears: Arc<Ears>,
+    /// Where the server's clock stood in its newest answer.
+    clock: Mutex<StoreClock>,
+    /// Who may stand in line for what.
+    enlisted: Mutex<HashSet<(ClientId, Name), RandomState>>,
+    pub(crate) scanned: list::Scanned,
+}
+
+impl Redis {
+    /// A store on that server. Nothing is sent yet: the first call connects, in the runtime it is made in.
+    ///
+    /// # Errors
+    ///
+    /// Settings that make no sense.
+    pub fn new(config: &Config) -> Result<Self, Error> {
+        let ears = Ears::new(config.layout);
+        let link = Link::new(config, ears.clone())?;
+        ears.attach(&link);
+        Ok(Self(Arc::new(Inner {
+            label: config.label.as_str().into(),
+            layout: config.layout,
+            scripts: Scripts::of(config.layout),
+            link,
+            ears,
+            clock: Mutex::new(StoreClock::new(Moment::default(), StoreTime::default())),
+            enlisted: Mutex::default(),
+            scanned: list::Scanned::default(),
+        })))
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<(StoreTime, T), Error>> + Send + 'static,
+    ) -> Call<Reply<T>> {
+        let inner = self.0.clone();
+        Call::pending(anywhere(async move {
+            let sent = leasehold_clock::now();
+            match work.await {
+                Ok((at, result)) => {
+                    inner.clock().observe(sent, at);
+                    Ok(Answered { at, result })
+                }
+                Err(error) => Err(error.on_store(&inner.label)),
+            }
+        }))
+    }
+
+    /// The server's clock as it can be known without asking.
+    fn estimated(&self) -> StoreTime {
+        self.0.clock().latest(leasehold_clock::now())
+    }
+}
+
+impl Inner {
+    fn clock(&self) -> MutexGuard<'_, StoreClock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enlisted(&self) -> MutexGuard<'_, HashSet<(ClientId, Name), RandomState>> {
+        self.enlisted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) async fn run(&self, script: &Script, command: Cmd) -> Result<redis::Value, Error> {
+        self.link.call(script, command).await
+    }
+}
+
+/// A script's call, with the keys of so many names.
+pub(crate) fn calling(script: &Script, keys: usize) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(&script.digest).arg(keys);
+    command
+}
+
+/// How many keys belong to a name.
+fn parts(layout: Layout) -> usize {
+    match layout {
+        Layout::Redisson => 7,
+        Layout::Plain => 5,
+    }
+}
+
+/// All keys of a name, in the order of the scripts.
+fn add_keys(command: &mut Cmd, layout: Layout, name: &Name) {
+    let keys = Keys(name);
+    command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.line()).arg(keys.heard());
+    if layout == Layout::Redisson {
+        command.arg(keys.token()).arg(keys.channel());
+    }
+}
+
+fn acquire_command(layout: Layout, script: &Script, request: &Acquire) -> Cmd {
+    let names = request.names.as_slice();
+    let mut command = calling(script, names.len() * parts(layout));
+    names.iter().for_each(|name| add_keys(&mut command, layout, name));
+    command
+        .arg(keys::tag(&request.owner))
+        .arg(keys::request(request.request))
+        .arg(reply::millis(request.lease))
+        .arg(request.block.max(1))
+        .arg(request.seen.get())
+        .arg(reply::micros(request.not_after))
+        .arg(request.request.client.to_string())
+        .arg(u8::from(request.enlist))
+        .arg(reply::about(&request.about));
+    command
+}
+
+fn release_command(layout: Layout, script: &Script, request: &Release) -> Cmd {
+    let (give, id) = match request.give {
+        Give::Hold(id) => ("hold", keys::request(id)),
+        Give::One(id) => ("one", keys::request(id)),
+        Give::All => ("all", String::new()),
+    };
+    let number = |fence: Option<leasehold_core::Fence>| fence.map(|fence| fence.get().to_string()).unwrap_or_default();
+    let mut command = calling(script, parts(layout));
+    add_keys(&mut command, layout, &request.name);
+    command
+        .arg(request.name.as_str())
+        .arg(keys::tag(&request.owner))
+        .arg(id)
+        .arg(give)
+        .arg(number(request.fence))
+        .arg(number(request.last_used))
+        .arg(reply::millis(request.linger))
+        .arg(request.client.to_string())
+        .arg(u8::from(request.rejoin));
+    command
+}
+
+impl Store for Redis {
+    fn label(&self) -> &Arc<str> {
+        &self.0.label
+    }
+
+    fn capability(&self) -> Capability {
+        Capability {
+            consistency: Consistency::Ap,
+            fencing: Fencing::ByClock,
+            lost_before: true,
+            hints: true,
+            waiters: true,
+            shared_reentrance: self.0.layout == Layout::Redisson,
+            server_clock: true,
+            outlives_process: true,
+            several_names: true,
+            ..Capability::NOTHING
+        }
+    }
+
+    fn clock(&self) -> Call<Reply<()>> {
+        let inner = self.0.clone();
+        self.call(async move {
+            let answer = inner.link.query(&redis::cmd("TIME")).await?;
+            let mut parts = reply::Parts::of(answer)?;
+            let mut number = || parts.text().map(|text| text.parse::<u64>().unwrap_or_default());
+            Ok((reply::store_time(number()? * 1_000_000 + number()?), ()))
+        })
+    }
+
+    fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
+        if request.mode != Mode::Exclusive {
+            let what = "this store keeps exclusive locks only";
+            return Call::done(Err(Error::new(ErrorKind::Unfit, "acquire", what).on_store(&self.0.label)));
+        }
+        let inner = self.0.clone();
+        let command = acquire_command(inner.layout, &inner.scripts.acquire, &request);
+        self.call(async move {
+            let client = request.request.client;
+            let answer = inner.run(&inner.scripts.acquire, command).await;
+            let acquired = answer.and_then(|value| reply::acquired(value, request.names.as_slice()));
+            match &acquired {
+                Ok((_, Acquired::Busy(busy))) if request.enlist => {
+                    inner.enlisted().insert((client, busy.name.clone()));
+                }
+                Err(error) if request.enlist && error.outcome() == Outcome::Unknown => {
+                    inner.enlisted().extend(request.names.as_slice().iter().map(|name| (client, name.clone())));
+                }
+                Ok((_, Acquired::Granted(_))) => {
+                    let mut enlisted = inner.enlisted();
+                    if !enlisted.is_empty() {
+                        for name in request.names.as_slice() {
+                            enlisted.remove(&(client, name.clone()));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            acquired.map_err(|error| error.during("acquire"))
+        })
+    }
+
+    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
+        let inner = self.0.clone();
+        let script = &inner.scripts.renew;
+        let mut command = calling(script, leases.len() * 2);
+        for renew in &leases {
+            let keys = Keys(&renew.lease.name);
+            command.arg(keys.lock()).arg(keys.record());
+        }
+        for renew in &leases {
+            command
+                .arg(keys::tag(&renew.lease.owner))
+                .arg(renew.lease.fence.get())
+                .arg(renew.hold.map(keys::request).unwrap_or_default())
+                .arg(reply::millis(renew.term));
+        }
+        self.call(async move {
+            let answer = inner.run(&inner.scripts.renew, command).await.map_err(|error| error.during("renew"))?;
+            reply::renewed(answer)
+        })
+    }
+
+    fn release(&self, request: Release) -> Call<Reply<Released>> {
+        let inner = self.0.clone();
+        let command = release_command(inner.layout, &inner.scripts.release, &request);
+        self.call(async move {
+            if request.rejoin {
+                inner.enlisted().insert((request.client, request.name.clone()));
+            }
+            let answer = inner.run(&inner.scripts.release, command).await;
+            answer.and_then(reply::released).map_err(|error| error.during("release").on_lock(&request.name))
+        })
+    }
+
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+        let (store, inner) = (self.clone(), self.0.clone());
+        inner.ears.add(client, &name, sink);
+        let channels = inner.ears.channels_of(client, &name);
+        Call::pending(anywhere(async move {
+            let subscribed = inner.link.subscribe(channels).await;
+            subscribed.map_err(|error| error.during("watch").on_store(&inner.label).on_lock(&name))?;
+            Ok(Answered { at: store.estimated(), result: () })
+        }))
+    }
+
+    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
+        let inner = self.0.clone();
+        inner.ears.remove(client, &name);
+        let in_line = inner.enlisted().remove(&(client, name.clone()));
+        Call::pending(anywhere(async move {
+            if in_line {
+                let script = &inner.scripts.leave;
+                let keys = Keys(&name);
+                let mut command = calling(script, 3);
+                command.arg(keys.lock()).arg(keys.line()).arg(keys.heard());
+                command.arg(name.as_str()).arg(client.to_string());
+                // Whoever does not ask again is off the line in three seconds.
+                let _ = inner.run(script, command).await;
+            }
+            inner.ears.sweep_later();
+        }))
+    }
+
+    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
+        let inner = self.0.clone();
+        self.call(async move {
+            let (at, mut found) = list::inspect(&inner, vec![name.clone()], "one").await?;
+            found.pop().map(|found| (at, found)).ok_or_else(|| crate::error::unreadable("it is empty").on_lock(&name))
+        })
+    }
+
+    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
+        let inner = self.0.clone();
+        self.call(async move { list::page(&inner, prefix, after, limit).await })
+    }
+
+    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+        let inner = self.0.clone();
+        let script = &inner.scripts.breaking;
+        let mut command = calling(script, parts(inner.layout));
+        add_keys(&mut command, inner.layout, &name);
+        command.arg(name.as_str()).arg(match how {
+            Break::AtLeaseEnd => "end",
+            Break::Now => "now",
+        });
+        self.call(async move {
+            let answer = inner.run(&inner.scripts.breaking, command).await;
+            answer
+                .and_then(|value| reply::broken(value, name.clone()))
+                .map_err(|error| error.during("break").on_lock(&name))
+        })
+    }
+
+    fn close(&self, client: ClientId) -> Call<()> {
+        let inner = self.0.clone();
+        inner.ears.remove_all(client);
+        inner.link.close();
+        Call::done(())
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("label", &self.0.label).field("layout", &self.0.layout).finish_non_exhaustive()
+    }
+}
