@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, WaitStatus};
 
 use super::descendants::{self, Descendants, Reaped};
 use super::message::{self, Ended, Message, Place, Start};
+use super::planted::{self, Bug};
 use super::terminal::{self, Terminal};
 use super::times::Times;
 use super::wake::Wake;
@@ -48,7 +49,9 @@ fn watch_over() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::thread::set_name(c"lease-guardian")?;
     let mut wake = Wake::new()?;
-    descendants::adopt_orphans()?;
+    if !planted::is(Bug::AdoptsNobody) {
+        descendants::adopt_orphans()?;
+    }
     let runner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Some((start, input, keep)) = Start::receive(&runner)? else { return Ok(()) };
     runner.set_nonblocking(true)?;
@@ -126,7 +129,7 @@ impl Guardian {
             place: start.place,
             terminal,
             descendants: Descendants::new(own_group),
-            deadline: start.deadline,
+            deadline: told_deadline(start.deadline),
             times: start.times,
             state: State::Running,
             tell_at: None,
@@ -212,7 +215,7 @@ impl Guardian {
 
     fn told(&mut self, message: Option<Message>) {
         match message {
-            Some(Message::Deadline(deadline)) => self.deadline = deadline,
+            Some(Message::Deadline(deadline)) => self.deadline = told_deadline(deadline),
             Some(Message::Lost) => self.kill(leasehold_clock::now()),
             Some(Message::Signal(number)) => self.pass_on(number),
             Some(Message::Continue) => self.go_on(),
@@ -244,11 +247,9 @@ impl Guardian {
     /// Does what is due.
     fn act(&mut self, now: Moment) {
         match self.state {
-            State::Running if now >= self.times.term_at(self.deadline) => self.ask(now),
-            State::Asked { .. } | State::Killing { .. } if self.next_step().is_some_and(|due| now >= due) => {
-                self.kill(now);
-            }
-            _ => {}
+            _ if self.next_step().is_none_or(|due| now < due) => {}
+            State::Running => self.ask(now),
+            State::Asked { .. } | State::Killing { .. } => self.kill(now),
         }
         if self.tell_at.is_some_and(|due| now >= due) {
             self.tell_at = None;
@@ -263,6 +264,7 @@ impl Guardian {
 
     fn next_step(&self) -> Option<Moment> {
         match self.state {
+            State::Running if planted::is(Bug::DeadlineIgnored) => None,
             State::Running => Some(self.times.term_at(self.deadline)),
             // A deadline that has come nearer counts; one that has moved away does not: the command was told to end.
             State::Asked { kill_at } => Some(kill_at.min(self.times.kill_at(self.deadline))),
@@ -285,7 +287,9 @@ impl Guardian {
         if !matches!(self.state, State::Killing { .. }) {
             self.tell_at = Some(now + TELL_AFTER);
         }
-        self.descendants.signal(Signal::KILL);
+        if !planted::is(Bug::NeverKills) {
+            self.descendants.signal(Signal::KILL);
+        }
         let now = leasehold_clock::now();
         self.state = State::Killing { next: now + if now < self.deadline { ROUND.0 } else { ROUND.1 } };
     }
@@ -325,6 +329,10 @@ impl Guardian {
             let _ = rustix::process::kill_process(runner, Signal::CONT);
         }
     }
+}
+
+fn told_deadline(deadline: Moment) -> Moment {
+    if planted::is(Bug::DeadlineLate) { deadline + Duration::from_millis(500) } else { deadline }
 }
 
 /// A runner that cannot be told has gone, or will be told by the end of the connection.

@@ -11,6 +11,7 @@ mod guardian;
 mod job;
 mod message;
 mod plan;
+mod planted;
 #[cfg(target_os = "linux")]
 mod proc_files;
 mod program;

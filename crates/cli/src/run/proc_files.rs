@@ -2,12 +2,19 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use leasehold_core::Moment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// How often one round of killing looks for new processes: time is looked at between two rounds.
 const LOOKS: u32 = 100;
+/// How long such a round waits for those that it has killed to be dead. Less than a second.
+const DYING: Duration = Duration::from_millis(10);
+/// How many are waited for or looked below at a time.
+const AT_ONCE: usize = 64;
 
 /// A process that was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,33 +53,80 @@ pub(super) fn below(root: Pid, others: &[Pid], until: Moment) -> Vec<Process> {
 }
 
 /// Kills all descendants of `root` but `others` and what is below them, and looks again at once for as long as there are new ones: some
-/// fork all the time. `root` is this process, and waits for none of its children meanwhile.
+/// fork all the time. `root` is this process or a guardian, and a subreaper.
+///
+/// A child that is dead has left its own children to `root`. To wait for that and look there again is much quicker than to look below
+/// each of thousands; it is looked only below those that do not die.
 pub(super) fn kill_below(root: Pid, others: &[Pid]) {
     let mut killed = HashSet::new();
+    let wait_until = leasehold_clock::now() + DYING;
     for _ in 0..LOOKS {
-        let mut is_new = false;
+        let all = children(root).unwrap_or_else(|| children_of(root));
+        let new: Vec<Pid> =
+            all.iter().copied().filter(|child| !others.contains(child) && killed.insert(*child)).collect();
         // Children of this process keep their numbers until it has waited for them: so they need no second look, which would give
         // them time to fork.
-        for child in children(root).unwrap_or_default() {
-            if !others.contains(&child) && killed.insert((child, None)) {
-                is_new = true;
-                let _ = kill_process(child, Signal::KILL);
-            }
+        for child in &new {
+            let _ = kill_process(*child, Signal::KILL);
         }
-        // What they leave behind comes to this process, and is quicker found there than below others.
-        if is_new {
-            continue;
-        }
-        for process in below(root, others, Moment::NEVER) {
-            if killed.insert((process.pid, Some(process.start))) {
-                is_new = true;
-                process.signal(Signal::KILL);
-            }
-        }
-        if !is_new {
+        let dying: Vec<Pid> = all.into_iter().filter(|child| killed.contains(child)).collect();
+        let undying = alive(&dying, wait_until);
+        if new.is_empty() && !kill_under(&undying, &mut killed) {
             return;
         }
     }
+}
+
+/// Kills what is below some of these, each before those below it, and says whether there was anybody new.
+fn kill_under(undying: &[Pid], killed: &mut HashSet<Pid>) -> bool {
+    let before = killed.len();
+    let mut open: Vec<Pid> = undying.iter().copied().take(AT_ONCE).collect();
+    while let Some(pid) = open.pop() {
+        for child in children_of(pid) {
+            if !killed.contains(&child) && kill_child(pid, child) {
+                killed.insert(child);
+                open.push(child);
+            }
+        }
+    }
+    killed.len() > before
+}
+
+/// Kills a child of another process, and no later one with its number: that one would have another parent. False where it has another by
+/// now, such as the subreaper, among whose children it is found.
+fn kill_child(parent: Pid, child: Pid) -> bool {
+    match pidfd_open(child, PidfdFlags::empty()) {
+        Ok(handle) if Process::read(child).is_some_and(|process| process.parent == Some(parent)) => {
+            pidfd_send_signal(handle, Signal::KILL).is_ok()
+        }
+        Err(rustix::io::Errno::NOSYS) => kill_process(child, Signal::KILL).is_ok(),
+        _ => false,
+    }
+}
+
+/// Waits for the end of processes that were killed, until then at the latest, and says who has not ended.
+fn alive(killed: &[Pid], until: Moment) -> Vec<Pid> {
+    let mut alive = Vec::new();
+    for some in killed.chunks(AT_ONCE) {
+        // One that cannot be opened has gone, or cannot be waited for.
+        let open = |pid: &Pid| pidfd_open(*pid, PidfdFlags::empty()).ok().map(|handle| (*pid, handle));
+        let mut left: Vec<(Pid, OwnedFd)> = some.iter().filter_map(open).collect();
+        loop {
+            let mut watched: Vec<PollFd<'_>> =
+                left.iter().map(|(_, handle)| PollFd::new(handle, PollFlags::IN)).collect();
+            let wait = until.since(leasehold_clock::now());
+            let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
+            let ended = poll(&mut watched, Some(&timeout)).unwrap_or(0);
+            let is_over: Vec<bool> = watched.iter().map(|handle| !handle.revents().is_empty()).collect();
+            let mut is_over = is_over.into_iter();
+            left.retain(|_| !is_over.next().unwrap_or(false));
+            if ended == 0 || left.is_empty() {
+                break;
+            }
+        }
+        alive.extend(left.into_iter().map(|(pid, _)| pid));
+    }
+    alive
 }
 
 /// The children of a process, those included that have ended and were not waited for.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use leasehold::{Attempt, Client, Error, ErrorKind};
@@ -12,14 +12,21 @@ use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::beating::{Kind, WORD};
-use crate::wall;
+use crate::{crowd, wall};
 
 /// Nothing here takes longer, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest lease that is tried.
-const LEASE_MAX: Duration = Duration::from_secs(8);
+const LEASE_MAX: Duration = Duration::from_secs(24);
+/// The lease for a crowd, which a busy machine does not make in less.
+const LEASE_OF_CROWD: Duration = Duration::from_secs(12);
+/// A crowd has the machine for itself: it is the guardian that is tried.
+static MACHINE: RwLock<()> = RwLock::new(());
 /// How long the next holder looks for those who work on.
 const LOOK: Duration = Duration::from_millis(40);
+
+/// What the check says when the worst has happened.
+pub(crate) const BESIDE: &str = "beside the next holder";
 
 /// What happens to the runner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,24 +36,39 @@ pub(crate) enum Fault {
     GuardianKilled,
     LeaseEnds,
     WallClockSteps,
+    /// An operator takes the lock away.
+    Broken,
     /// The planted one: runner and guardian are both stopped.
     NobodyGuards,
 }
 
 impl Fault {
     /// All that `run` stands.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::RunnerStopped, Self::RunnerKilled, Self::GuardianKilled, Self::LeaseEnds, Self::WallClockSteps];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::RunnerStopped,
+        Self::RunnerKilled,
+        Self::GuardianKilled,
+        Self::LeaseEnds,
+        Self::WallClockSteps,
+        Self::Broken,
+    ];
 }
 
 /// Runs it. The error is what the check found.
 ///
 /// Leases are short, to have many trials: on a busy machine the lock may be lost before the fault. Then it is tried again with a
 /// longer one.
-pub(crate) fn run(fault: Fault, kind: Kind, round: u64) -> Result<(), String> {
+pub(crate) fn run(fault: Fault, kind: Kind, round: u64, bug: Option<&str>) -> Result<(), String> {
     let mut lease = Duration::from_millis([600, 1_000, 800][usize::try_from(round % 3).unwrap()]);
+    let (_alone, _together);
+    if kind == Kind::Crowd {
+        _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        lease = LEASE_OF_CROWD;
+    } else {
+        _together = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    }
     loop {
-        match run_with(fault, kind, round, lease) {
+        match run_with(fault, kind, round, bug, lease) {
             Err(TooBusy) if lease < LEASE_MAX => lease *= 2,
             Err(TooBusy) => return Err("the command was never there as a whole".to_owned()),
             Ok(checked) => return checked,
@@ -57,7 +79,13 @@ pub(crate) fn run(fault: Fault, kind: Kind, round: u64) -> Result<(), String> {
 /// The lock was lost before the command and all that it starts were there.
 struct TooBusy;
 
-fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Result<(), String>, TooBusy> {
+fn run_with(
+    fault: Fault,
+    kind: Kind,
+    round: u64,
+    bug: Option<&str>,
+    lease: Duration,
+) -> Result<Result<(), String>, TooBusy> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let stamps = path("stamps");
@@ -69,6 +97,10 @@ fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Res
     command.args(["--store", &store, "run", "x", term, &lease, "--"]);
     command.arg(std::env::current_exe().unwrap()).args([WORD, &format!("{kind:?}")]).arg(&stamps);
     wall::steppable(&mut command, &path("step"));
+    command.envs(bug.map(|bug| ("LEASEHOLD_PLANTED", bug)));
+    if kind == Kind::Crowd {
+        crowd::tell(&mut command);
+    }
     let mut runner = command.stdout(Stdio::piped()).stderr(fs::File::create(path("errors")).unwrap()).spawn().unwrap();
     let guardian = match started(&mut runner, kind) {
         Ok(guardian) => guardian,
@@ -80,14 +112,19 @@ fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Res
     while fs::metadata(&stamps).unwrap().len() == 0 {
         std::thread::yield_now();
     }
-    let next = next_holder(store);
+    let next = next_holder(store.clone());
     // Anywhere between two renewals.
     std::thread::sleep(Duration::from_millis(round * 41 % 300));
     let runner_pid = Pid::from_child(&runner);
-    if runner.try_wait().unwrap().is_some() {
-        return Err(TooBusy);
+    match runner.try_wait().unwrap() {
+        Some(status) if status.code() == Some(76) => return Err(TooBusy),
+        // What it guards does not end by itself.
+        Some(status) => {
+            let left = end_all(&stamps, runner_pid);
+            return Ok(Err(format!("it ended with {status}, {left} work on {BESIDE}")));
+        }
+        None => strike(fault, runner_pid, guardian, &path("step"), &store, round),
     }
-    strike(fault, runner_pid, guardian, &path("step"), round);
     let granted = match next.recv_timeout(PATIENCE * 2) {
         Ok(Ok(granted)) => granted,
         // A runner that was stopped in the middle of a write leaves the file to nobody.
@@ -103,6 +140,9 @@ fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Res
     let checked = check(&stamps, granted, &survivors);
     for pid in [guardian, runner_pid] {
         let _ = kill_process(pid, Signal::CONT);
+    }
+    if checked.is_err() {
+        end_all(&stamps, runner_pid);
     }
     let status = runner.wait().unwrap();
     let expected = if fault == Fault::RunnerKilled { None } else { Some(76) };
@@ -129,7 +169,7 @@ fn started(runner: &mut Child, kind: Kind) -> Result<Pid, TooBusy> {
     Ok(guardian)
 }
 
-fn strike(fault: Fault, runner: Pid, guardian: Pid, step: &Path, round: u64) {
+fn strike(fault: Fault, runner: Pid, guardian: Pid, step: &Path, store: &str, round: u64) {
     // It may be over already, on a busy machine.
     let send = |pid, signal| {
         let _ = kill_process(pid, signal);
@@ -145,6 +185,11 @@ fn strike(fault: Fault, runner: Pid, guardian: Pid, step: &Path, round: u64) {
             fs::write(step, "-3600").unwrap();
             std::thread::sleep(Duration::from_millis(150));
             send(runner, Signal::STOP);
+        }
+        Fault::Broken => {
+            let mut taken = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+            let output = taken.args(["--store", store, "break", "x", "--yes"]).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
         }
         Fault::NobodyGuards => {
             send(guardian, Signal::STOP);
@@ -172,28 +217,43 @@ fn next_holder(store: String) -> mpsc::Receiver<Result<Moment, Error>> {
 }
 
 /// Those of the trial that still run. The runner has the same words, and does no work.
-fn survivors(stamps: &Path, runner: Pid) -> Vec<String> {
+fn survivors(stamps: &Path, runner: Pid) -> Vec<(Pid, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        let is_runner = entry.file_name().to_string_lossy() == runner.as_raw_nonzero().to_string();
-        if words.contains(&*stamps.to_string_lossy()) && !is_runner {
-            found.push(format!("{} {words}", entry.file_name().display()));
+        let Some(pid) = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else { continue };
+        if words.contains(&*stamps.to_string_lossy()) && pid != runner {
+            found.push((pid, words));
         }
     }
     found
 }
 
-fn check(stamps: &Path, granted: Moment, survivors: &[String]) -> Result<(), String> {
+/// Ends what the guardian should have ended, and says how many there were.
+fn end_all(stamps: &Path, runner: Pid) -> usize {
+    let mut count = 0;
+    loop {
+        let left = survivors(stamps, runner);
+        for (pid, _) in &left {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        if left.is_empty() {
+            return count;
+        }
+        count = count.max(left.len());
+    }
+}
+
+fn check(stamps: &Path, granted: Moment, survivors: &[(Pid, String)]) -> Result<(), String> {
     let bytes = fs::read(stamps).unwrap();
     let (all, _) = bytes.as_chunks::<8>();
     let last = all.iter().map(|stamp| Moment::from_nanos(u64::from_le_bytes(*stamp))).max().ok_or("no stamps")?;
     if last >= granted {
-        return Err(format!("a descendant worked {:?} after the grant", last.since(granted)));
+        return Err(format!("a descendant worked {BESIDE}, {:?} after the grant", last.since(granted)));
     }
     match survivors {
         [] => Ok(()),
-        left => Err(format!("still there: {left:?}")),
+        left => Err(format!("{} are still there {BESIDE}, such as {:?}", left.len(), left[0])),
     }
 }

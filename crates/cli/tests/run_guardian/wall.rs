@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
+use crate::compiled::compiled;
+
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,14 +29,7 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 "#;
 
-static BUILT: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    let (source, library) = (folder.path().join("wall.c"), folder.path().join("wall.so"));
-    std::fs::write(&source, SOURCE).unwrap();
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).arg("-ldl").status();
-    assert!(built.unwrap().success());
-    folder
-});
+static BUILT: LazyLock<TempDir> = LazyLock::new(|| compiled("wall.so", SOURCE, &["-shared", "-fPIC", "-ldl"]));
 
 /// Has `command` read its wall clock so many seconds off as `file` says, from when there is such a file.
 pub(crate) fn steppable(command: &mut Command, file: &Path) {
