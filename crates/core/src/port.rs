@@ -128,6 +128,20 @@ pub struct Busy {
     pub holder: Option<Holder>,
     /// When it would be free if nobody renews it; none where it has no expiry.
     pub free_in: Option<Duration>,
+    /// How the client hears that it may be free.
+    pub news: News,
+}
+
+/// How a client that was refused hears that a lock may be free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum News {
+    /// When it has subscribed; a release before that was not told, so it asks again.
+    #[default]
+    WhenWatched,
+    /// Already: a subscription of before covers this name, from the very step that refused. It counts as subscribed.
+    Coming,
+    /// Not at all: its holder is of a kind that tells nobody.
+    Never,
 }
 
 /// An answer, and the store's clock as it was given.

@@ -17,8 +17,8 @@ use crate::name::Name;
 use crate::owner::{ClientId, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
 use crate::port::{
-    About, Acquire, Acquired, Break, Busy, Give, Granted, Holder, Inspected, Lingering, Mode, Release, Released, Renew,
-    Renewed,
+    About, Acquire, Acquired, Break, Busy, Give, Granted, Holder, Inspected, Lingering, Mode, News, Release, Released,
+    Renew, Renewed,
 };
 use crate::time::StoreTime;
 
@@ -207,7 +207,12 @@ impl Reference {
         }
         let free_in = record.free_at().since(now);
         let holder = row.map(|row| row.holder(now));
-        Some(Ok(Acquired::Busy(Box::new(Busy { name: name.clone(), holder, free_in: Some(free_in) }))))
+        Some(Ok(Acquired::Busy(Box::new(Busy {
+            name: name.clone(),
+            holder,
+            free_in: Some(free_in),
+            news: News::default(),
+        }))))
     }
 
     fn enlist(&mut self, now: StoreTime, name: &Name, client: ClientId) {

@@ -10,6 +10,7 @@ mod place;
 mod port;
 mod program;
 mod ratio;
+mod redis;
 mod run;
 mod several;
 mod single;
@@ -34,6 +35,11 @@ const MEASUREMENTS: &[Measurement] = &[
     ("file-waiters", waiters::idle),
     ("file-hold", several::hold),
     ("file-names", embedded::names),
+    ("redis-solo", redis::solo),
+    ("redis-fleet", redis::fleet),
+    ("redis-hot", redis::hot),
+    ("redis-crowd", redis::crowd),
+    ("redis-hold", redis::hold),
     ("run", run::run),
 ];
 

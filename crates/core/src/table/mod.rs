@@ -39,7 +39,7 @@ use crate::fence::Fence;
 use crate::name::Name;
 use crate::owner::RequestId;
 use crate::planted::Bug;
-use crate::port::Busy;
+use crate::port::{Busy, News};
 use crate::time::{Moment, StoreTime};
 use crate::waiting::Rng;
 use entry::{Ask, Entry, Ghost, Held};
@@ -191,7 +191,7 @@ impl Table {
 
     fn busy_here(&self, now: Moment, name: &Name, held: &Held) -> Busy {
         let holder = held.describe(self.settings.client, now, &self.settings.clock);
-        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder) }
+        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder), news: News::default() }
     }
 
     /// How many names are in the table.

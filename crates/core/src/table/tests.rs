@@ -12,7 +12,7 @@ use crate::name::Names;
 use crate::options::{Options, Term};
 use crate::owner::{ClientId, Owner};
 use crate::planted::Planted;
-use crate::port::{Acquired, Answered, Busy, Granted, Released, Renewed, Reply};
+use crate::port::{Acquired, Answered, Busy, Granted, News, Released, Renewed, Reply};
 use crate::time::{StoreClock, StoreTime};
 
 const LEASE: Duration = Duration::from_millis(600);
@@ -93,7 +93,11 @@ impl Bench {
     }
 
     fn busy(&mut self, context: Context, name: &str) {
-        let busy = Busy { name: named(name), holder: None, free_in: Some(LEASE) };
+        self.busy_with(context, name, News::default());
+    }
+
+    fn busy_with(&mut self, context: Context, name: &str, news: News) {
+        let busy = Busy { name: named(name), holder: None, free_in: Some(LEASE), news };
         let reply = self.ok(Acquired::Busy(Box::new(busy)));
         self.step(Input::Answer(context, Answer::Acquire(reply)));
     }
@@ -172,6 +176,35 @@ fn a_reentry_that_falls_back_to_the_queue_sleeps_at_its_head() {
     let reply = bench.ok(vec![Renewed::Lost]);
     bench.step(Input::Answer(lengthen, Answer::Renew(reply)));
     assert!(bench.sleeps(again), "{:?}", bench.out);
+}
+
+#[test]
+fn a_waiter_that_is_told_already_sleeps_at_once_and_leaves_the_list_when_it_goes() {
+    let mut bench = Bench::new();
+    let id = bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.busy_with(ask, "a", News::Coming);
+    assert!(bench.sleeps(id), "{:?}", bench.out);
+    bench.step(Input::Cancel(id, named("a")));
+    assert!(matches!(&bench.out[..], [Output::Unwatch(_)]), "{:?}", bench.out);
+}
+
+#[test]
+fn a_waiter_that_nobody_will_tell_does_not_sleep_for_long() {
+    let mut bench = Bench::new();
+    let id = bench.want(&["a"], &fresh(1), KEPT);
+    for _ in 0..20 {
+        let (ask, _) = bench.call();
+        bench.busy_with(ask, "a", News::Never);
+        let until = bench.out.iter().find_map(|output| match output {
+            Output::To(to, Told::Sleep(until)) if *to == id => Some(*until),
+            _ => None,
+        });
+        let slept = until.unwrap().since(bench.now);
+        assert!(slept <= Duration::from_millis(400), "{slept:?}");
+        bench.pass(slept);
+        bench.step(Input::Woke(id, named("a")));
+    }
 }
 
 #[test]

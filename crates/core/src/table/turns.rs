@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::name::{Name, Names};
 use crate::options::WaitMode;
 use crate::planted::Bug;
-use crate::port::Busy;
+use crate::port::{Busy, News};
 use crate::time::Moment;
 use crate::waiting;
 
@@ -43,7 +43,7 @@ impl Table {
     fn refuse_tries_now(&mut self, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
-            let unknown = || Busy { name: name.clone(), holder: None, free_in: None };
+            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: News::default() };
             let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
             self.refuse_tries(name, &busy, out);
         }
@@ -56,6 +56,7 @@ impl Table {
         }
         entry.turns = 0;
         let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
+        entry.watched |= busy.news == News::Coming;
         entry.busy = Some(Box::new(busy.clone()));
         self.refuse_tries(name, &busy, out);
         if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
@@ -74,7 +75,8 @@ impl Table {
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some((id, ticket)) = entry.queue.head() else { return self.unwanted(now, name, out) };
-        let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified;
+        let unheard = entry.busy.as_ref().is_some_and(|busy| busy.news == News::Never);
+        let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified && !unheard;
         if notified && !entry.watched {
             entry.ask = Ask::Watching;
             let context = Context::new(now, What::Watch { name: name.clone() });
@@ -188,7 +190,7 @@ impl Table {
             entry.held.as_deref().and_then(|held| held.releasing.as_deref()).is_some_and(Releasing::is_pausing);
         let others_first = entry.held.is_none() && entry.give_way > now && entry.ask != Ask::Calling;
         if pausing || others_first || matches!(entry.ask, Ask::Withdrawing { .. }) {
-            let unknown = || Busy { name: name.clone(), holder: None, free_in: None };
+            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: News::default() };
             let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.dequeue(id);

@@ -1,6 +1,9 @@
 //! Who is to be told that a lock may be free: the other end of the subscriptions.
+//!
+//! Every client has a channel of its own, on which the first in line is told by a release of ours. Redisson tells on a channel of
+//! the lock's, so for as long as somebody waits for a lock we listen there as well.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -28,23 +31,35 @@ pub(crate) struct Ears {
 }
 
 struct State {
-    watchers: HashMap<Name, Vec<(ClientId, HintSink)>, RandomState>,
-    /// Redisson's channels, with the names they are of: `a` and `{a}` share one.
-    channels: HashMap<String, Vec<Name>, RandomState>,
-    /// Clients that wait for anything, with the number of names.
-    clients: HashMap<ClientId, usize, RandomState>,
-    /// Channels to be unsubscribed from, unless they are needed again.
+    clients: HashMap<ClientId, Listening, RandomState>,
+    /// Redisson's channels that are listened to.
+    channels: HashMap<String, Channel, RandomState>,
+    /// Those that nobody needed a moment ago.
     idle: Vec<String>,
     sweeping: bool,
     rng: Rng,
 }
 
+/// A client that waited for something at some time.
+struct Listening {
+    sink: HintSink,
+    names: HashSet<Name, RandomState>,
+}
+
+/// A channel of Redisson's.
+#[derive(Default)]
+struct Channel {
+    /// The locks it is of: `a` and `{a}` share one.
+    names: Vec<Name>,
+    /// How many wait.
+    waiters: usize,
+}
+
 impl Ears {
     pub(crate) fn new(layout: Layout) -> Arc<Self> {
         let state = State {
-            watchers: HashMap::default(),
-            channels: HashMap::default(),
             clients: HashMap::default(),
+            channels: HashMap::default(),
             idle: Vec::new(),
             sweeping: false,
             rng: Rng::new(leasehold_clock::now().as_nanos()),
@@ -74,57 +89,40 @@ impl Ears {
         channels
     }
 
-    /// Someone waits.
-    pub(crate) fn add(&self, client: ClientId, name: &Name, sink: HintSink) {
-        let mut state = self.state();
-        let state = &mut *state;
-        let watchers = state.watchers.entry(name.clone()).or_default();
-        match watchers.iter_mut().find(|(watcher, _)| *watcher == client) {
-            Some(watcher) => watcher.1 = sink,
-            None => {
-                watchers.push((client, sink));
-                *state.clients.entry(client).or_default() += 1;
-            }
-        }
-        if self.layout == Layout::Redisson {
-            let names = state.channels.entry(Keys(name).channel()).or_default();
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
+    /// Whether this client ever waited, so that it may hear of a name without having subscribed to it.
+    pub(crate) fn knows(&self, client: ClientId) -> bool {
+        self.state().clients.contains_key(&client)
     }
 
-    /// Someone waits no longer.
-    pub(crate) fn remove(&self, client: ClientId, name: &Name) {
+    /// Someone waits.
+    pub(crate) fn add(&self, client: ClientId, name: &Name, sink: &HintSink) {
         let mut state = self.state();
-        let Some(watchers) = state.watchers.get_mut(name) else { return };
-        let before = watchers.len();
-        watchers.retain(|(watcher, _)| *watcher != client);
-        if watchers.len() == before {
-            return;
-        }
-        let nobody = watchers.is_empty();
-        if let Some(names) = state.clients.get_mut(&client) {
-            *names -= 1;
-            if *names == 0 {
-                state.clients.remove(&client);
-                state.idle.push(keys::hint_channel(client));
-            }
-        }
-        if nobody {
-            state.watchers.remove(name);
-            state.forget_channel(name);
-        }
+        let none = || Listening { sink: sink.clone(), names: HashSet::default() };
+        state.clients.entry(client).or_insert_with(none).sink = sink.clone();
+        state.wait(self.layout, client, name);
+    }
+
+    /// A client waits that did before.
+    pub(crate) fn add_again(&self, client: ClientId, name: &Name) {
+        self.state().wait(self.layout, client, name);
+    }
+
+    /// Someone waits no longer. Answers whether there is something to be swept later.
+    pub(crate) fn remove(&self, client: ClientId, name: &Name) -> bool {
+        let mut state = self.state();
+        state.wait_no_more(self.layout, client, name);
+        !state.idle.is_empty() && !state.sweeping
     }
 
     /// A client is gone.
     pub(crate) fn remove_all(&self, client: ClientId) {
-        let names: Vec<Name> = {
-            let state = self.state();
-            let watched = |watchers: &Vec<(ClientId, HintSink)>| watchers.iter().any(|(watcher, _)| *watcher == client);
-            state.watchers.iter().filter(|(_, watchers)| watched(watchers)).map(|(name, _)| name.clone()).collect()
-        };
-        names.iter().for_each(|name| self.remove(client, name));
+        let mut state = self.state();
+        let names: Vec<Name> =
+            state.clients.get(&client).map(|listening| listening.names.iter().cloned().collect()).unwrap_or_default();
+        for name in names {
+            state.wait_no_more(self.layout, client, &name);
+        }
+        state.clients.remove(&client);
     }
 
     /// Every channel that somebody needs.
@@ -134,50 +132,50 @@ impl Ears {
         hints.chain(state.channels.keys().cloned()).collect()
     }
 
-    /// Whether somebody needs this channel.
+    /// Whether somebody waits who needs this channel.
     pub(crate) fn needs(&self, channel: &str) -> bool {
-        let state = self.state();
-        state.channels.contains_key(channel)
-            || state.clients.keys().any(|client| keys::hint_channel(*client) == channel)
+        self.state().channels.get(channel).is_some_and(|channel| channel.waiters > 0)
+    }
+
+    /// Whether anybody waits for anything.
+    pub(crate) fn anybody_waits(&self) -> bool {
+        self.state().clients.values().any(|listening| !listening.names.is_empty())
     }
 
     /// A message came.
     pub(crate) fn hear(&self, channel: &[u8], payload: &[u8]) {
         let Ok(channel) = std::str::from_utf8(channel) else { return };
-        if keys::is_hint(channel) {
+        if let Some(client) = keys::client_of_hint(channel) {
             let Some(name) = std::str::from_utf8(payload).ok().and_then(|name| Name::new(name).ok()) else { return };
-            let told = self.state().sinks(&name, |client| keys::hint_channel(client) == channel);
-            tell(&told, &name);
+            let sink = self.state().clients.get(&client).map(|listening| listening.sink.clone());
+            if let Some(sink) = sink {
+                sink(Hint::Name(name));
+            }
         } else if payload != OURS {
             self.hear_redisson(channel);
         }
     }
 
     fn hear_redisson(&self, channel: &str) {
-        let (told, pause) = {
+        let (names, sinks, pause) = {
             let mut state = self.state();
-            let Some(names) = state.channels.get(channel) else { return };
-            let told: Vec<_> = names.iter().map(|name| (name.clone(), state.sinks(name, |_| true))).collect();
+            let Some(found) = state.channels.get(channel).filter(|channel| channel.waiters > 0) else { return };
+            let (names, sinks) = (found.names.clone(), state.sinks());
             let spread = u64::try_from(SPREAD.as_nanos()).unwrap_or(u64::MAX);
-            (told, Duration::from_nanos(state.rng.below(spread)))
+            (names, sinks, Duration::from_nanos(state.rng.below(spread)))
         };
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            for (name, sinks) in told {
-                tell(&sinks, &name);
+            for (name, sink) in names.iter().flat_map(|name| sinks.iter().map(move |sink| (name, sink))) {
+                sink(Hint::Name(name.clone()));
             }
         });
     }
 
     /// Hints may have been missed.
     pub(crate) fn hint_all(&self) {
-        let mut told: Vec<(ClientId, HintSink)> = Vec::new();
-        for (client, sink) in self.state().watchers.values().flatten() {
-            if !told.iter().any(|(other, _)| other == client) {
-                told.push((*client, sink.clone()));
-            }
-        }
-        for (_, sink) in told {
+        let sinks = self.state().sinks();
+        for sink in sinks {
             sink(Hint::All);
         }
     }
@@ -191,43 +189,55 @@ impl Ears {
             }
             state.sweeping = true;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            self.state().sweeping = false;
-            return;
-        };
         let ears = Arc::downgrade(self);
-        runtime.spawn(async move {
+        tokio::spawn(async move {
             tokio::time::sleep(WARM).await;
             let Some(ears) = ears.upgrade() else { return };
             let idle = std::mem::take(&mut ears.state().idle);
             if let Some(link) = ears.link() {
-                link.unsubscribe(idle).await;
+                link.unsubscribe(&idle).await;
             }
-            ears.state().sweeping = false;
+            {
+                let mut state = ears.state();
+                state.sweeping = false;
+                for channel in idle {
+                    if state.channels.get(&channel).is_some_and(|channel| channel.waiters == 0) {
+                        state.channels.remove(&channel);
+                    }
+                }
+            }
             ears.sweep_later();
         });
     }
 }
 
 impl State {
-    fn sinks(&self, name: &Name, wanted: impl Fn(ClientId) -> bool) -> Vec<HintSink> {
-        let watchers = self.watchers.get(name).map(Vec::as_slice).unwrap_or_default();
-        watchers.iter().filter(|(client, _)| wanted(*client)).map(|(_, sink)| sink.clone()).collect()
-    }
-
-    fn forget_channel(&mut self, name: &Name) {
-        let channel = Keys(name).channel();
-        let Some(names) = self.channels.get_mut(&channel) else { return };
-        names.retain(|other| other != name);
-        if names.is_empty() {
-            self.channels.remove(&channel);
-            self.idle.push(channel);
+    fn wait(&mut self, layout: Layout, client: ClientId, name: &Name) {
+        let Some(listening) = self.clients.get_mut(&client) else { return };
+        if listening.names.insert(name.clone()) && layout == Layout::Redisson {
+            let channel = self.channels.entry(Keys(name).channel()).or_default();
+            channel.waiters += 1;
+            if !channel.names.contains(name) {
+                channel.names.push(name.clone());
+            }
         }
     }
-}
 
-fn tell(sinks: &[HintSink], name: &Name) {
-    for sink in sinks {
-        sink(Hint::Name(name.clone()));
+    fn wait_no_more(&mut self, layout: Layout, client: ClientId, name: &Name) {
+        let Some(listening) = self.clients.get_mut(&client) else { return };
+        if !listening.names.remove(name) || layout != Layout::Redisson {
+            return;
+        }
+        let key = Keys(name).channel();
+        if let Some(channel) = self.channels.get_mut(&key) {
+            channel.waiters -= 1;
+            if channel.waiters == 0 {
+                self.idle.push(key);
+            }
+        }
+    }
+
+    fn sinks(&self) -> Vec<HintSink> {
+        self.clients.values().map(|listening| listening.sink.clone()).collect()
     }
 }

@@ -91,9 +91,11 @@ pub(crate) fn hint_channel(client: ClientId) -> String {
     format!("{HINT}{client}")
 }
 
-/// The client that such a channel belongs to is told something.
-pub(crate) fn is_hint(channel: &str) -> bool {
-    channel.starts_with(HINT)
+/// The client that such a channel belongs to.
+pub(crate) fn client_of_hint(channel: &str) -> Option<ClientId> {
+    let hex = channel.strip_prefix(HINT)?;
+    let half = |from: usize| u64::from_str_radix(hex.get(from..from + 16)?, 16).ok();
+    Some(ClientId([half(0)?, half(16)?]))
 }
 
 /// An id of one request: a UUID for its client, and its number, as Redisson has a UUID and a thread.
@@ -152,6 +154,13 @@ mod tests {
         assert_eq!(channel("a"), "redisson_lock__channel:{a}");
         assert_eq!(channel("{a}:b"), "redisson_lock__channel:{a}:b");
         assert_eq!(channel("a{b"), "redisson_lock__channel:a{b");
+    }
+
+    #[test]
+    fn a_hint_finds_its_client() {
+        let client = ClientId([7, u64::MAX]);
+        assert_eq!(client_of_hint(&hint_channel(client)), Some(client));
+        assert_eq!(client_of_hint("redisson_lock__channel:{a}"), None);
     }
 
     #[test]

@@ -40,6 +40,15 @@ struct Line {
     state: Arc<LineState>,
 }
 
+/// Marks a connection.
+pub(crate) struct Mark(Arc<LineState>);
+
+impl PartialEq for Mark {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 #[derive(Default)]
 struct LineState {
     gone: AtomicBool,
@@ -236,11 +245,19 @@ impl Link {
     }
 
     /// Ends subscriptions that nobody needs any more.
-    pub(crate) async fn unsubscribe(self: &Arc<Self>, channels: Vec<String>) {
+    pub(crate) async fn unsubscribe(self: &Arc<Self>, channels: &[String]) {
         let _ending = self.subscribing.write().await;
         let Some(line) = self.live() else { return };
-        let mut unneeded = channels;
-        unneeded.retain(|channel| !self.ears.needs(channel) && line.state.subscribed().remove(channel));
+        // Whoever begins to wait says so before it looks whether it is subscribed; here it is the other way round.
+        let is_unneeded = |channel: &&String| {
+            let removed = line.state.subscribed().remove(*channel);
+            let needed = removed && self.ears.needs(channel);
+            if needed {
+                line.state.subscribed().insert((*channel).clone());
+            }
+            removed && !needed
+        };
+        let unneeded: Vec<String> = channels.iter().filter(is_unneeded).cloned().collect();
         let mut connection = line.connection.clone();
         for some in unneeded.chunks(CHANNELS_AT_ONCE) {
             if let Err(cause) = connection.unsubscribe(some).await {
@@ -249,10 +266,17 @@ impl Link {
         }
     }
 
+    /// Whether the server has confirmed these subscriptions, and on which connection: it is the same one as long as the mark is.
+    pub(crate) fn subscribed(&self, channels: &[String]) -> Option<Mark> {
+        let line = self.live()?;
+        let all = channels.iter().all(|channel| line.state.subscribed().contains(channel));
+        all.then(|| Mark(line.state.clone()))
+    }
+
     /// Connects again in the background, where somebody waits for hints.
     fn heal(&self) {
         let Some(link) = self.ears.link() else { return };
-        if self.ears.channels().is_empty() || self.healing.swap(true, Ordering::AcqRel) {
+        if !self.ears.anybody_waits() || self.healing.swap(true, Ordering::AcqRel) {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -261,7 +285,7 @@ impl Link {
         };
         runtime.spawn(async move {
             while let Err(error) = link.line().await {
-                if error.kind() != ErrorKind::Unreachable || link.ears.channels().is_empty() {
+                if error.kind() != ErrorKind::Unreachable || !link.ears.anybody_waits() {
                     break;
                 }
                 let until = link.connecting.lock().await.not_before;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{About, Acquired, Busy, Granted, Holder, Inspected, Lingering, Released, Renewed};
+use leasehold_core::port::{About, Acquired, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
 use leasehold_core::{Block, Error, ErrorKind, Fence, Name, StoreOwner, StoreTime};
 use redis::Value;
@@ -93,7 +93,12 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
         "busy" => {
             let name = named(&mut parts, names)?;
             let found = described(parts.list()?)?;
-            Acquired::Busy(Box::new(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left }))
+            Acquired::Busy(Box::new(Busy {
+                name,
+                holder: found.holders.into_iter().next(),
+                free_in: found.left,
+                news: News::default(),
+            }))
         }
         "late" => Acquired::TooLate,
         "already" => {

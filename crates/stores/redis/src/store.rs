@@ -7,17 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Break, Call, Give, HintSink, Inspected, Mode, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, Break, Busy, Call, Give, HintSink, Inspected, Mode, News, Release, Released, Renew,
+    Renewed, Reply,
 };
 use leasehold_core::{
-    Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Moment, Name, Outcome, Store, StoreClock, StoreTime,
+    Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Moment, Name, Names, Outcome, Store, StoreClock,
+    StoreTime,
 };
 use redis::Cmd;
 
 use crate::config::{Config, Layout};
 use crate::ears::Ears;
 use crate::keys::{self, Keys};
-use crate::link::Link;
+use crate::link::{Link, Mark};
 use crate::list;
 use crate::reply;
 use crate::runtime::anywhere;
@@ -140,6 +142,36 @@ fn acquire_command(layout: Layout, script: &Script, request: &Acquire) -> Cmd {
     command
 }
 
+/// What the client heard when it asked.
+struct Listening(Option<(Vec<String>, Mark)>);
+
+impl Listening {
+    /// Whether it is subscribed to all that a release of this lock can be told by.
+    fn before(inner: &Inner, request: &Acquire) -> Self {
+        let (Names::One(name), true) = (&request.names, request.enlist) else { return Self(None) };
+        let client = request.request.client;
+        if !inner.ears.knows(client) {
+            return Self(None);
+        }
+        let channels = inner.ears.channels_of(client, name);
+        Self(inner.link.subscribed(&channels).map(|mark| (channels, mark)))
+    }
+
+    /// Where it was so before the asking, and is so after it, on the same connection, no release can be missed.
+    fn news(&self, inner: &Inner, client: ClientId, busy: &Busy) -> News {
+        let foreign = busy.holder.as_ref().is_some_and(|holder| holder.fence.is_none());
+        if foreign && inner.layout == Layout::Plain {
+            return News::Never;
+        }
+        let Some((channels, before)) = &self.0 else { return News::WhenWatched };
+        inner.ears.add_again(client, &busy.name);
+        if inner.link.subscribed(channels).as_ref() == Some(before) {
+            return News::Coming;
+        }
+        News::WhenWatched
+    }
+}
+
 fn release_command(layout: Layout, script: &Script, request: &Release) -> Cmd {
     let (give, id) = match request.give {
         Give::Hold(id) => ("hold", keys::request(id)),
@@ -201,11 +233,13 @@ impl Store for Redis {
         let command = acquire_command(inner.layout, &inner.scripts.acquire, &request);
         self.call(async move {
             let client = request.request.client;
+            let listening = Listening::before(&inner, &request);
             let answer = inner.run(&inner.scripts.acquire, command).await;
-            let acquired = answer.and_then(|value| reply::acquired(value, request.names.as_slice()));
-            match &acquired {
+            let mut acquired = answer.and_then(|value| reply::acquired(value, request.names.as_slice()));
+            match &mut acquired {
                 Ok((_, Acquired::Busy(busy))) if request.enlist => {
                     inner.enlisted().insert((client, busy.name.clone()));
+                    busy.news = listening.news(&inner, client, busy);
                 }
                 Err(error) if request.enlist && error.outcome() == Outcome::Unknown => {
                     inner.enlisted().extend(request.names.as_slice().iter().map(|name| (client, name.clone())));
@@ -259,7 +293,7 @@ impl Store for Redis {
 
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
         let (store, inner) = (self.clone(), self.0.clone());
-        inner.ears.add(client, &name, sink);
+        inner.ears.add(client, &name, &sink);
         let channels = inner.ears.channels_of(client, &name);
         Call::pending(anywhere(async move {
             let subscribed = inner.link.subscribe(channels).await;
@@ -270,8 +304,11 @@ impl Store for Redis {
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         let inner = self.0.clone();
-        inner.ears.remove(client, &name);
+        let idle = inner.ears.remove(client, &name);
         let in_line = inner.enlisted().remove(&(client, name.clone()));
+        if !in_line && !idle {
+            return Call::done(());
+        }
         Call::pending(anywhere(async move {
             if in_line {
                 let script = &inner.scripts.leave;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::port::{Acquire, Acquired, Reply};
+use leasehold::port::{Acquire, Acquired, Answered, News, Reply};
 use leasehold::{Layer, Outcome, Store};
 use leasehold_core::waiting::Rng;
 use tokio::sync::watch;
@@ -154,6 +154,17 @@ impl Chaos {
     pub fn asked_while_watching(&self) -> bool {
         let state = self.state();
         state.watched && state.asked_since > 0
+    }
+
+    /// One that is refused and will be told sleeps from then on: it counts as watching, and as asked.
+    fn answered(&self, reply: &Reply<Acquired>) {
+        if let Ok(Answered { result: Acquired::Busy(busy), .. }) = reply
+            && busy.news == News::Coming
+        {
+            let mut state = self.state();
+            state.watched = true;
+            state.asked_since += 1;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

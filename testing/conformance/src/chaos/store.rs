@@ -120,7 +120,16 @@ impl Store for Stormy {
         if matches!(fault, Some((Fault::Park, _))) {
             self.chaos.state().parked.push((self.inner.clone(), request.clone()));
         }
-        self.met(fault, move |inner| inner.acquire(request))
+        let chaos = self.chaos.clone();
+        let call = self.met(fault, move |inner| inner.acquire(request));
+        match call {
+            Call::Done(reply) => Call::Done(reply.inspect(|reply| chaos.answered(reply))),
+            Call::Pending(call) => Call::pending(async move {
+                let reply = call.await;
+                chaos.answered(&reply);
+                reply
+            }),
+        }
     }
 
     fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
