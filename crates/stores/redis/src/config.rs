@@ -64,6 +64,10 @@ impl Config {
         if let (None, Some(password)) = (login.password(), password) {
             login = login.set_password(password);
         }
+        // A user without a password is logged in as well: the library would go on as the default user, and say nothing.
+        if login.username().is_some() && login.password().is_none() {
+            login = login.set_password("");
+        }
         let label = label(info.addr(), login.db());
         let info = info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
         Ok(Self { info, layout, limit, label })
@@ -127,6 +131,8 @@ mod tests {
         let socket = parsed("redis+unix", "///run/redis.sock", &[("db", "2")]).unwrap();
         assert_eq!(socket.label(), "redis+unix:///run/redis.sock/2");
         assert_eq!(socket.info.redis_settings().password(), Some("from outside"));
+        let named = Config::new("redis", "//me@host", &[], None).unwrap();
+        assert_eq!(named.info.redis_settings().password(), Some(""), "it would be the default user");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Outcome};
-use redis::{RedisError, ServerErrorKind};
+use redis::RedisError;
 
 pub(crate) fn no_such_option(option: &str) -> Error {
     bad(format!(
@@ -38,7 +38,15 @@ fn bad(what: String) -> Error {
 
 /// Connecting failed: nothing was sent.
 pub(crate) fn unconnected(cause: RedisError) -> Error {
-    of(cause).with_outcome(Outcome::NotApplied)
+    let error = match cause.kind() {
+        redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
+            let what = format!("what answers there is no Redis server ({})", cause.category());
+            let error = Error::new(ErrorKind::Unfit, "connect", what).with_source(cause);
+            error.with_hint("check host and port; a server that wants TLS cannot be used yet")
+        }
+        _ => of(cause),
+    };
+    error.during("connect").with_outcome(Outcome::NotApplied)
 }
 
 /// Connecting took too long.
@@ -51,14 +59,9 @@ pub(crate) fn connects_too_long(limit: Duration) -> Error {
 pub(crate) fn of(cause: RedisError) -> Error {
     let said = |kind, what: &str| Error::new(kind, "call", format!("{what}: {}", shortened(&cause)));
     let error = match cause.kind() {
-        redis::ErrorKind::AuthenticationFailed => {
-            said(ErrorKind::Unfit, "the server does not let us in").with_hint("check user and password")
-        }
-        redis::ErrorKind::RESP3NotSupported => {
-            said(ErrorKind::Unfit, "the server is too old").with_hint("Redis 6.2 or newer is needed, or Valkey")
-        }
-        redis::ErrorKind::Server(kind) => of_server(kind, &said),
-        redis::ErrorKind::Extension => of_code(&cause, &said),
+        redis::ErrorKind::AuthenticationFailed => of_reason(&BAD_LOGIN, &said),
+        redis::ErrorKind::RESP3NotSupported => of_reason(&TOO_OLD, &said),
+        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => of_server(&cause, &said),
         redis::ErrorKind::Io if cause.is_timeout() => {
             let what = "the server did not answer in time";
             Error::new(ErrorKind::Unreachable, "call", what).with_outcome(Outcome::Unknown)
@@ -69,64 +72,120 @@ pub(crate) fn of(cause: RedisError) -> Error {
     error.with_source(cause)
 }
 
-fn of_server(kind: ServerErrorKind, said: &dyn Fn(ErrorKind, &str) -> Error) -> Error {
-    match kind {
-        ServerErrorKind::BusyLoading => said(ErrorKind::Unreachable, "the server is still loading its data"),
-        ServerErrorKind::ReadOnly => {
-            said(ErrorKind::Unfit, "this server is a read-only replica").with_hint("connect to its master")
-        }
-        ServerErrorKind::NoPerm => said(ErrorKind::Unfit, "this user lacks rights")
-            .with_hint("'leasehold doctor' says which rights are needed"),
-        ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown | ServerErrorKind::TryAgain => {
-            said(ErrorKind::Unreachable, "the server cannot serve at the moment")
-        }
-        ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot => {
-            said(ErrorKind::Unfit, "this is a node of a cluster, which redis: cannot use")
-        }
-        _ => of_text(said),
+/// Why a server refuses: the kind of error, what it is, and what to do.
+struct Reason(ErrorKind, &'static str, &'static str);
+
+const BAD_LOGIN: Reason = Reason(
+    ErrorKind::Unfit,
+    "the server does not let us in",
+    "check user and password; one that is not in the URL is read from LEASEHOLD_PASSWORD",
+);
+const TOO_OLD: Reason = Reason(ErrorKind::Unfit, "the server is too old", "Redis 6.2 or newer is needed, or Valkey");
+const WRONG_TYPE: Reason = Reason(
+    ErrorKind::Unfit,
+    "a key that is no lock of this layout stands at the name",
+    "choose another name, or ?layout=plain or ?layout=redisson as the others do; the key was left as it is",
+);
+const NO_RIGHTS: Reason =
+    Reason(ErrorKind::Unfit, "this user lacks rights", "'leasehold doctor' says which rights are needed");
+const READ_ONLY: Reason = Reason(ErrorKind::Unfit, "this server is a read-only replica", "connect to its master");
+const NO_MASTER: Reason =
+    Reason(ErrorKind::Unreachable, "this server is a replica that has lost its master", "connect to its master");
+const FULL: Reason = Reason(
+    ErrorKind::Unfit,
+    "the server is out of memory",
+    "give it more, or free some; locks that are held are kept, and can be given back",
+);
+const CANNOT_SAVE: Reason = Reason(
+    ErrorKind::Unfit,
+    "the server refuses to write, because it cannot save its data",
+    "see to the server's disk; its log says more",
+);
+const LOADING: Reason =
+    Reason(ErrorKind::Unreachable, "the server is still loading its data", "try again when it is done");
+const BUSY: Reason = Reason(
+    ErrorKind::Unreachable,
+    "the server is busy with somebody's script",
+    "SCRIPT KILL ends one that has not written anything yet",
+);
+const NO_REPLICAS: Reason = Reason(
+    ErrorKind::Unreachable,
+    "the server has too few replicas to write",
+    "its min-replicas-to-write wants more of them than are there",
+);
+const CLUSTER: Reason = Reason(
+    ErrorKind::Unfit,
+    "this is a node of a cluster, which redis: cannot use",
+    "name a server that stands by itself",
+);
+const PROTECTED: Reason = Reason(
+    ErrorKind::Unfit,
+    "the server takes connections from its own machine alone",
+    "give it a password, or switch its protected-mode off",
+);
+const TOO_MANY: Reason =
+    Reason(ErrorKind::Unreachable, "the server has too many clients", "raise its maxclients, or close some");
+const NO_SUCH_COMMAND: Reason = Reason(
+    ErrorKind::Unfit,
+    "the server does not know a command that locks need",
+    "'leasehold doctor' says which commands are needed",
+);
+const NO_SUCH_DATABASE: Reason =
+    Reason(ErrorKind::Unfit, "the server has no such database", "its setting 'databases' says how many it has");
+
+/// By code.
+const CODES: &[(&str, &Reason)] = &[
+    ("WRONGTYPE", &WRONG_TYPE),
+    ("NOAUTH", &BAD_LOGIN),
+    ("WRONGPASS", &BAD_LOGIN),
+    ("NOPERM", &NO_RIGHTS),
+    ("READONLY", &READ_ONLY),
+    ("MASTERDOWN", &NO_MASTER),
+    ("OOM", &FULL),
+    ("MISCONF", &CANNOT_SAVE),
+    ("LOADING", &LOADING),
+    ("BUSY", &BUSY),
+    ("UNKILLABLE", &BUSY),
+    ("NOREPLICAS", &NO_REPLICAS),
+    ("MOVED", &CLUSTER),
+    ("ASK", &CLUSTER),
+    ("CROSSSLOT", &CLUSTER),
+    ("CLUSTERDOWN", &CLUSTER),
+    ("TRYAGAIN", &CLUSTER),
+    ("DENIED", &PROTECTED),
+    ("NOPROTO", &TOO_OLD),
+];
+
+/// By words, where there is no code.
+const WORDS: &[(&str, &Reason)] = &[
+    // Servers of different ages, each about a command inside of a script.
+    ("ACL failure in script", &NO_RIGHTS),
+    ("The user executing the script can't", &NO_RIGHTS),
+    ("no permissions", &NO_RIGHTS),
+    ("max number of clients", &TOO_MANY),
+    ("unknown command", &NO_SUCH_COMMAND),
+    ("DB index is out of range", &NO_SUCH_DATABASE),
+    ("invalid DB index", &NO_SUCH_DATABASE),
+];
+
+fn of_server(cause: &RedisError, said: &dyn Fn(ErrorKind, &str) -> Error) -> Error {
+    let code = cause.code().and_then(reason_of);
+    let text = cause.to_string();
+    // Old servers put the code into the text of a script's error.
+    let in_text = || text.split(|c: char| !c.is_ascii_uppercase()).find_map(reason_of);
+    let by_words = || WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, reason)| *reason);
+    match code.or_else(by_words).or_else(in_text) {
+        Some(reason) => of_reason(reason, said),
+        None => said(ErrorKind::Unfit, "the server refused"),
     }
 }
 
-fn of_code(cause: &RedisError, said: &dyn Fn(ErrorKind, &str) -> Error) -> Error {
-    match cause.code() {
-        Some("WRONGTYPE") => wrong_type(said),
-        Some("NOAUTH" | "WRONGPASS") => {
-            said(ErrorKind::Unfit, "the server does not let us in").with_hint("check user and password")
-        }
-        Some("OOM") => out_of_memory(said),
-        Some("BUSY") => said(ErrorKind::Unreachable, "the server is busy with somebody's script"),
-        Some("MISCONF") => said(ErrorKind::Unfit, "the server refuses to write, because it cannot save its data")
-            .with_hint("see to the server's disk"),
-        Some("NOREPLICAS") => said(ErrorKind::Unreachable, "the server has too few replicas to write"),
-        _ => of_text(said),
-    }
+fn reason_of(code: &str) -> Option<&'static Reason> {
+    CODES.iter().find(|(known, _)| *known == code).map(|(_, reason)| *reason)
 }
 
-/// Old servers put the code into the text of a script's error.
-fn of_text(said: &dyn Fn(ErrorKind, &str) -> Error) -> Error {
-    let error = said(ErrorKind::Unfit, "the server refused");
-    let has = |word| error.message().contains(word);
-    if has("WRONGTYPE") {
-        wrong_type(said)
-    } else if has("OOM ") {
-        out_of_memory(said)
-    } else if has("NOPERM") || has("ACL") || has("permission") {
-        said(ErrorKind::Unfit, "this user lacks rights").with_hint("'leasehold doctor' says which rights are needed")
-    } else if has("READONLY") {
-        said(ErrorKind::Unfit, "this server is a read-only replica").with_hint("connect to its master")
-    } else {
-        error
-    }
-}
-
-fn wrong_type(said: &dyn Fn(ErrorKind, &str) -> Error) -> Error {
-    said(ErrorKind::Unfit, "a key that is no lock of this layout stands at the name").with_hint(
-        "choose another name, or ?layout=plain or ?layout=redisson as the others do; the key was left as it is",
-    )
-}
-
-fn out_of_memory(said: &dyn Fn(ErrorKind, &str) -> Error) -> Error {
-    said(ErrorKind::Unfit, "the server is out of memory").with_hint("give it more, or free some")
+fn of_reason(Reason(kind, what, hint): &Reason, said: &dyn Fn(ErrorKind, &str) -> Error) -> Error {
+    said(*kind, what).with_hint(hint)
 }
 
 fn shortened(cause: &RedisError) -> String {
@@ -142,4 +201,48 @@ fn shortened(cause: &RedisError) -> String {
 pub(crate) fn unreadable(what: &str) -> Error {
     Error::new(ErrorKind::Internal, "call", format!("the server's answer cannot be read: {what}"))
         .with_outcome(Outcome::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a connection reads it.
+    fn said(line: &str) -> Error {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("a reply");
+        of(value.extract_error().expect_err("an error"))
+    }
+
+    #[test]
+    fn what_servers_say_is_understood_inside_and_outside_of_scripts() {
+        let cases = [
+            ("WRONGTYPE Operation against a key", &WRONG_TYPE),
+            ("ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation against a key", &WRONG_TYPE),
+            ("READONLY You can't write against a read only replica. script: 12ab, on @user_script:3.", &READ_ONLY),
+            ("ERR Error running script (call to f_1): @user_script:3: -READONLY You can't write", &READ_ONLY),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", &NO_RIGHTS),
+            ("ERR The user executing the script can't run this command or subcommand script: 12ab", &NO_RIGHTS),
+            ("ERR ACL failure in script: User x has no permissions to run the 'pttl' command", &NO_RIGHTS),
+            ("OOM command not allowed when used memory > 'maxmemory'. script: 12ab", &FULL),
+            ("ERR Error running script (call to f_1): @user_script:3: OOM command not allowed", &FULL),
+            ("MISCONF Redis is configured to save RDB snapshots", &CANNOT_SAVE),
+            ("NOREPLICAS Not enough good replicas to write.", &NO_REPLICAS),
+            ("LOADING Redis is loading the dataset in memory", &LOADING),
+            ("BUSY Redis is busy running a script.", &BUSY),
+            ("MOVED 15495 127.0.0.1:7002", &CLUSTER),
+            ("WRONGPASS invalid username-password pair or user is disabled.", &BAD_LOGIN),
+            ("NOAUTH Authentication required.", &BAD_LOGIN),
+            ("DENIED Redis is running in protected mode", &PROTECTED),
+            ("ERR max number of clients reached", &TOO_MANY),
+            ("ERR unknown command 'EVALSHA', with args beginning with:", &NO_SUCH_COMMAND),
+        ];
+        for (line, Reason(kind, what, hint)) in cases {
+            let error = said(line);
+            assert_eq!((error.kind(), error.hint()), (*kind, Some(*hint)), "{line}: {error}");
+            assert!(error.message().starts_with(what), "{line}: {error}");
+            assert_eq!(error.outcome(), Outcome::NotApplied, "{line}");
+            assert!(!error.message().contains("12ab"), "a digest tells people nothing: {error}");
+        }
+        assert_eq!(said("ERR something else").kind(), ErrorKind::Unfit);
+    }
 }

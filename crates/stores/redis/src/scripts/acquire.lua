@@ -62,6 +62,7 @@ end
 local function enter(at, row)
   local record = row.record
   if not shared then return {record[2], record[3], 1, row.left == -1 and lease or row.left} end
+  if row.again then insist(KEYS[at + 1]) end
   if not row.again and not place_of(record[8], request, 1) then
     row.holds[#row.holds + 1] = request
     row.holds[#row.holds + 1] = now + lease * 1000
@@ -79,7 +80,8 @@ end
 local granted = {'granted', now}
 for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
-  strike(KEYS[at + 4], KEYS[at + 5], client)
   granted[#granted + 1] = (row.count and row.record) and enter(at, row) or grant(at, row)
+  -- Not before: a server that is out of memory would take it for a write that must be followed by all others.
+  strike(KEYS[at + 4], KEYS[at + 5], client)
 end
 return granted

@@ -5,6 +5,8 @@ local before = describe(lock, record_key)
 local waiting = count_line(line, heard)
 if before[1] ~= -2 then
   if ARGV[2] == 'end' then
+    -- As `insist`: nobody has this name.
+    redis.call('ZREM', line, '')
     break_at_end(lock)
   else
     redis.call('DEL', lock, record_key)

@@ -54,6 +54,10 @@ local function hint(line, name)
   until not client or redis.call('PUBLISH', 'leasehold_hint:' .. client, name) > 0
 end
 
+-- A server that is out of memory refuses a script's first write where it needs memory, and no later one. What is held must be kept,
+-- counted and given back there too: such steps begin with a write that needs none. For the hash of a lock that is held.
+local function insist(lock) redis.call('HDEL', lock, '') end
+
 -- Holds of a shared owner are kept as request, end, request, end, …; those that have ended are left out.
 local function live_holds(record)
   local live = {}
