@@ -120,13 +120,20 @@ impl ClientBuilder {
         self.connect_with(Keeper::spawn()?).await
     }
 
+    /// The URL, where there is one, with the password that goes with it.
+    pub(crate) fn url(&self) -> Result<Option<StoreUrl>, Error> {
+        match &self.source {
+            Source::Stores { .. } => Ok(None),
+            Source::Url(url) => Ok(Some(StoreUrl::parse(url)?.with_password(self.password.clone()))),
+        }
+    }
+
     /// With a keeper whose runtime may already be in use.
     pub(crate) async fn connect_with(self, keeper: Keeper) -> Result<Client, Error> {
         let (callers, keepers, options) = match self.source {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {
-                let mut url = StoreUrl::parse(&url)?;
-                url.password = self.password;
+                let url = StoreUrl::parse(&url)?.with_password(self.password);
                 (url.connect().await?, url.connect().await?, url.defaults)
             }
         };

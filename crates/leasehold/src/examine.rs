@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold_core::{Check, Error, ErrorKind, Fencing, Verdict};
 
-use crate::client::Client;
+use crate::client::{Client, ClientBuilder};
 use crate::lock::Attempt;
 use crate::random;
 use crate::registry::StoreUrl;
@@ -30,27 +30,43 @@ pub fn unmade(url: &str) -> Result<Option<String>, Error> {
 ///
 /// Dropping the future leaves nothing behind but the work in the background that gives the tried lock back.
 pub async fn examine(url: &str) -> Result<Vec<Check>, Error> {
-    let store = StoreUrl::parse(url)?;
-    let mut checks = store.examine()?;
-    if let Some(label) = store.unmade()? {
-        let found = format!("{label} is not there yet, so nothing was tried");
-        checks.push(
-            Check::new("opening", Verdict::Warn, found).with_advice("is it the right one? The first lock makes it"),
-        );
-        return Ok(checks);
-    }
-    let client = match Client::connect(url).await {
-        Err(error) if error.kind() == ErrorKind::Unfit => {
-            checks.push(failed("opening", &error));
-            return Ok(checks);
+    Client::builder(url).examine().await
+}
+
+impl ClientBuilder {
+    /// Looks at the store instead of connecting to it, as [`examine`] does: for one that wants a password.
+    ///
+    /// # Errors
+    ///
+    /// As [`examine`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`examine`].
+    pub async fn examine(self) -> Result<Vec<Check>, Error> {
+        let mut checks = Vec::new();
+        if let Some(store) = self.url()? {
+            checks = store.examine().await?;
+            if let Some(label) = store.unmade()? {
+                let found = format!("{label} is not there yet, so nothing was tried");
+                let unmade = Check::new("opening", Verdict::Warn, found);
+                checks.push(unmade.with_advice("is it the right one? The first lock makes it"));
+                return Ok(checks);
+            }
         }
-        connected => connected?,
-    };
-    checks.push(Check::new("opening", Verdict::Ok, client.store_label()));
-    checks.push(try_out(&client).await?);
-    checks.push(fences(client.capability().fencing));
-    client.close().await?;
-    Ok(checks)
+        let client = match self.connect().await {
+            Err(error) if error.kind() == ErrorKind::Unfit => {
+                checks.push(failed("opening", &error));
+                return Ok(checks);
+            }
+            connected => connected?,
+        };
+        checks.push(Check::new("opening", Verdict::Ok, client.store_label()));
+        checks.push(try_out(&client).await?);
+        checks.push(fences(client.capability().fencing));
+        client.close().await?;
+        Ok(checks)
+    }
 }
 
 /// Takes a lock under a name that nobody else has, and gives it back.

@@ -18,7 +18,7 @@ pub(crate) struct StoreUrl {
     /// Options that are not for the client.
     options: Vec<(String, String)>,
     /// For a store that logs in, where the URL itself has no password.
-    pub(crate) password: Option<Secret>,
+    password: Option<Secret>,
     /// What locks have where nothing else is said.
     pub(crate) defaults: Options,
 }
@@ -41,6 +41,12 @@ impl StoreUrl {
             parsed.option(key, value)?;
         }
         Ok(parsed)
+    }
+
+    /// Logs in with this, where the URL itself has no password.
+    pub(crate) fn with_password(mut self, password: Option<Secret>) -> Self {
+        self.password = password;
+        self
     }
 
     fn option(&mut self, key: &str, value: &str) -> Result<(), Error> {
@@ -92,8 +98,9 @@ impl StoreUrl {
         leasehold_redis::Config::new(scheme, &self.path, &self.options, password)
     }
 
-    /// What this kind of store says of itself, before anybody connects.
-    pub(crate) fn examine(&self) -> Result<Vec<Check>, Error> {
+    /// What this kind of store says of itself, before a client connects.
+    #[allow(clippy::unused_async, reason = "stores with a network to cross are asked here")]
+    pub(crate) async fn examine(&self) -> Result<Vec<Check>, Error> {
         match self.scheme.as_str() {
             #[cfg(feature = "file")]
             leasehold_file::SCHEME => {
@@ -104,8 +111,7 @@ impl StoreUrl {
             leasehold_memory::SCHEME => Ok(leasehold_memory::examine()),
             #[cfg(feature = "redis")]
             scheme if leasehold_redis::SCHEMES.contains(&scheme) => {
-                self.redis(scheme)?;
-                Ok(Vec::new())
+                leasehold_redis::examine(&self.redis(scheme)?).await
             }
             scheme => Err(unknown(scheme)),
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
-use crate::{output, runtime};
+use crate::{output, runtime, store};
 
 /// One line of JSON.
 #[derive(Serialize)]
@@ -20,7 +20,7 @@ struct Line<'a> {
 
 pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure> {
     runtime::block_on(async {
-        let mut checks = leasehold::examine(settings.store.url.as_str()).await?;
+        let mut checks = store::builder(settings).examine().await?;
         if settings.store.is_default {
             checks.insert(0, per_user());
         }

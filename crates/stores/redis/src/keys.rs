@@ -12,7 +12,7 @@ impl Keys<'_> {
 
     /// The last fence.
     pub(crate) fn fence(&self) -> String {
-        self.beside("leasehold_fence")
+        self.beside(FENCE)
     }
 
     /// Who holds it.
@@ -53,13 +53,28 @@ impl Keys<'_> {
     }
 }
 
+const FENCE: &str = "leasehold_fence";
 const RECORD: &str = "leasehold_lock";
 const CHANNEL: &str = "redisson_lock__channel";
 const HINT: &str = "leasehold_hint:";
 
 /// The name that a record's key belongs to.
 pub(crate) fn name_of_record(key: &str) -> Option<Name> {
-    let rest = key.strip_prefix(RECORD)?.strip_prefix(':')?;
+    name_beside(RECORD, key)
+}
+
+/// The name that a fence's key belongs to.
+pub(crate) fn name_of_fence(key: &str) -> Option<Name> {
+    name_beside(FENCE, key)
+}
+
+/// A pattern for the keys of all fences.
+pub(crate) fn fence_pattern() -> String {
+    format!("{FENCE}:*")
+}
+
+fn name_beside(what: &str, key: &str) -> Option<Name> {
+    let rest = key.strip_prefix(what)?.strip_prefix(':')?;
     let name = rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))?;
     Name::new(name).ok()
 }
@@ -142,6 +157,7 @@ mod tests {
     fn names_and_their_records_belong_together() {
         for name in ["a", "{a}", ":{a}", "a:b", "a{b", "x{y}z", "}", "a*b"] {
             let name = Name::new(name).unwrap();
+            assert_eq!(name_of_fence(&Keys(&name).fence()).as_ref(), Some(&name));
             assert_eq!(name_of_record(&Keys(&name).record()), Some(name));
         }
         let [a, tagged] = ["a", "{a}"].map(|name| Keys(&Name::new(name).unwrap()).record());

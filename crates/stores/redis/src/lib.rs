@@ -14,6 +14,7 @@
 mod config;
 mod ears;
 mod error;
+mod examine;
 mod keys;
 mod link;
 mod list;
@@ -23,4 +24,5 @@ mod script;
 mod store;
 
 pub use config::{Config, Layout, SCHEMES};
+pub use examine::examine;
 pub use store::Redis;

@@ -84,7 +84,7 @@ pub(crate) async fn page(
 }
 
 /// A hash of somebody's is a lock where leasehold has a record of it, or where its owners look like Redisson's.
-fn is_lock(found: &Inspected) -> bool {
+pub(crate) fn is_lock(found: &Inspected) -> bool {
     let ours = |owner: &StoreOwner| match owner {
         StoreOwner::Private(_) => true,
         StoreOwner::Shared(owner) => keys::request_of(owner).is_some(),

@@ -35,6 +35,11 @@ impl Scripts {
         }
     }
 
+    /// Each of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
+        [&self.acquire, &self.renew, &self.release, &self.leave, &self.breaking, &self.inspect].into_iter()
+    }
+
     fn new(layout: &str) -> Self {
         let script = |parts: &[&str]| Script::new([&[COMMON, layout], parts].concat().concat());
         Self {

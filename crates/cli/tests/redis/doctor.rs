@@ -1,0 +1,216 @@
+//! `doctor` on servers that are fit, and on such as are not.
+
+use std::time::Duration;
+
+use leasehold_faults::proxy::Proxy;
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::redis::Settings;
+
+use crate::harness::{Case, Checked, at, keys, run, run_with, unable_to_save, url, url_of, with_replica};
+
+pub(crate) const CASES: &[Case] = &[
+    ("doctor::a_server_of_its_own_is_fit", a_server_of_its_own_is_fit),
+    ("doctor::what_a_restart_loses", what_a_restart_loses),
+    ("doctor::eviction", eviction),
+    ("doctor::replicas", replicas),
+    ("doctor::rights", rights),
+    ("doctor::who_may_not_ask_is_warned", who_may_not_ask_is_warned),
+    ("doctor::no_scripts", no_scripts),
+    ("doctor::locks_without_expiry", locks_without_expiry),
+    ("doctor::a_node_of_a_cluster", a_node_of_a_cluster),
+    ("doctor::a_slow_connection", a_slow_connection),
+    ("doctor::no_server_and_no_login", no_server_and_no_login),
+];
+
+const DOCTOR: &[&str] = &["doctor", "--json"];
+
+fn a_server_of_its_own_is_fit() -> Checked {
+    let server = Redis::start()?;
+    let checks = run(&url(&server), DOCTOR).is(0).checks();
+    checks.has("version", "ok", ".");
+    checks.has("mode", "ok", "standalone");
+    checks.has("persistence", "warn", "forgets every lock");
+    checks.has("eviction", "ok", "no limit");
+    checks.has("replicas", "ok", "none");
+    checks.has("clock", "ok", "ours");
+    checks.has("permissions", "ok", "");
+    checks.has("scripts", "ok", "");
+    checks.has("without expiry", "ok", "no lock");
+    checks.has("opening", "ok", &url(&server));
+    checks.has("take and release", "ok", "");
+    checks.has("fences", "ok", "clock");
+    // The count of the lock that was tried is kept for its week, as of any other.
+    let left = keys(&server)?;
+    assert!(left.len() == 1 && left[0].starts_with("leasehold_fence:{leasehold-doctor-"), "it left {left:?}");
+    run(&url(&server), &["doctor"]).is(0);
+    Ok(())
+}
+
+fn what_a_restart_loses() -> Checked {
+    let server = Redis::with(Settings::default().durable())?;
+    let persistence =
+        |status, words| run(&url(&server), DOCTOR).is(0).checks().has("persistence", status, words).clone();
+    persistence("ok", "before it is answered");
+    server.command(&["CONFIG", "SET", "appendfsync", "everysec"])?;
+    persistence("warn", "last seconds");
+    server.command(&["CONFIG", "SET", "appendfsync", "no"])?;
+    persistence("warn", "half a minute");
+    server.command(&["CONFIG", "SET", "appendonly", "no"])?;
+    persistence("warn", "forgets every lock");
+    server.command(&["CONFIG", "SET", "save", "3600 1"])?;
+    persistence("warn", "save 3600 1");
+    let broken = unable_to_save()?;
+    let checks = run(&url(&broken), DOCTOR).is(78).checks();
+    checks.has("persistence", "fail", "failed to write snapshots");
+    checks.has("take and release", "fail", "cannot save");
+    Ok(())
+}
+
+fn eviction() -> Checked {
+    let server = Redis::start()?;
+    let set = |what, to: &str| server.command(&["CONFIG", "SET", what, to]);
+    set("maxmemory-policy", "allkeys-lru")?;
+    run(&url(&server), DOCTOR).is(0).checks().has("eviction", "ok", "no limit");
+    set("maxmemory", "100mb")?;
+    for policy in ["allkeys-lru", "allkeys-random", "volatile-ttl", "volatile-lfu"] {
+        set("maxmemory-policy", policy)?;
+        let checks = run(&url(&server), DOCTOR).is(78).checks();
+        checks.has("eviction", "fail", policy);
+        checks.only_fail(&["eviction"]);
+    }
+    set("maxmemory-policy", "noeviction")?;
+    run(&url(&server), DOCTOR).is(0).checks().has("eviction", "ok", "noeviction");
+    let used = server.command(&["INFO", "memory"])?;
+    let used = used.text()?.lines().find_map(|line| line.strip_prefix("used_memory:")).ok_or("no line")?;
+    // Room for some more, or the tried lock is refused as well.
+    set("maxmemory", &(used.parse::<u64>()? + 60_000).to_string())?;
+    run(&url(&server), DOCTOR).checks().has("eviction", "warn", "when it is full");
+    Ok(())
+}
+
+fn replicas() -> Checked {
+    let (master, replica) = with_replica()?;
+    let checks = run(&url(&replica), DOCTOR).is(78).checks();
+    let advice = checks.has("replicas", "fail", "itself a replica")["advice"].clone();
+    assert!(advice.as_str().is_some_and(|advice| advice.contains("master")), "{advice}");
+    checks.has("take and release", "fail", "read-only replica");
+    run(&url(&master), DOCTOR).is(0).checks().has("replicas", "warn", "1, which get every grant after");
+    master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
+    run(&url(&master), DOCTOR).is(0).checks().has("replicas", "warn", "1 must be there");
+    Ok(())
+}
+
+fn rights() -> Checked {
+    let lines = "user default on nopass ~* &* +@all\n\
+                 user commands on nopass ~* &* +@all -pttl -hset -script|load\n\
+                 user keys on nopass ~leasehold-doctor* ~leasehold_fence* &* +@all\n\
+                 user channels on nopass ~* &leasehold_hint:* +@all\n\
+                 user publishes on nopass ~* resetchannels +@all\n\
+                 user looks on nopass ~* &* +@all -scan";
+    let server = Redis::with(Settings::default().users(lines))?;
+    let examined = |user| run(&url_of(&server, user, ""), DOCTOR);
+    let checks = examined("commands").is(78).checks();
+    checks.has("permissions", "fail", "commands +hset +pttl +script|load");
+    let checks = examined("keys").is(78).checks();
+    let lacks = checks.has("permissions", "fail", "keys leasehold_heard:{")["found"].clone();
+    for what in ["leasehold_lock:{", "leasehold_line:{", "redisson_lock_token:{"] {
+        assert!(lacks.as_str().is_some_and(|found| found.contains(what)), "{what} is missing: {lacks}");
+    }
+    assert!(!lacks.to_string().contains("leasehold_fence"), "it may use that one: {lacks}");
+    let checks = examined("channels").is(78).checks();
+    checks.has("permissions", "fail", "channels redisson_lock__channel:{");
+    examined("publishes").is(78).checks().has("permissions", "fail", "channels leasehold_hint:");
+    let checks = examined("looks").is(0).checks();
+    checks.has("looking", "warn", "SCAN");
+    checks.has("without expiry", "warn", "not looked for");
+    // The other layout needs less.
+    run(&url_of(&server, "channels", "?layout=plain"), DOCTOR).is(0).checks().has("permissions", "ok", "");
+    // Whoever is given what is advised has all that is needed.
+    for layout in ["redisson", "plain"] {
+        let url = url_of(&server, "commands", &format!("?layout={layout}"));
+        let advice = run(&url, DOCTOR).is(78).checks().has("permissions", "fail", "")["advice"].clone();
+        let advised = advice.as_str().and_then(|advice| advice.split_once("ACL SETUSER … ")).ok_or("no advice")?.1;
+        let mut words = vec!["ACL", "SETUSER", layout, "on", "nopass"];
+        words.extend(advised.split(' '));
+        server.command(&words)?;
+        let checks = run(&url_of(&server, layout, &format!("?layout={layout}")), DOCTOR).is(0).checks();
+        checks.has("permissions", "ok", "");
+        checks.has("take and release", "ok", "");
+    }
+    Ok(())
+}
+
+fn who_may_not_ask_is_warned() -> Checked {
+    let lines = "user default on nopass ~* &* +@all\nuser managed on nopass ~* &* +@all -info -config\n\
+                 user settings on nopass ~* &* +@all -config";
+    let server = Redis::with(Settings::default().durable().users(lines))?;
+    let checks = run(&url_of(&server, "managed", ""), DOCTOR).is(0).checks();
+    for check in ["persistence", "eviction", "replicas"] {
+        checks.has(check, "warn", "does not say");
+    }
+    // These it learns from the greeting.
+    checks.has("version", "ok", ".");
+    checks.has("mode", "ok", "standalone");
+    let checks = run(&url_of(&server, "settings", ""), DOCTOR).is(0).checks();
+    checks.has("persistence", "warn", "how often it is synced");
+    checks.has("eviction", "ok", "no limit");
+    Ok(())
+}
+
+fn no_scripts() -> Checked {
+    let lines = "user default on nopass ~* &* +@all -evalsha";
+    let server = Redis::with(Settings::default().users(lines))?;
+    let checks = run(&url(&server), DOCTOR).is(78).checks();
+    checks.has("scripts", "fail", "evalsha");
+    checks.has("permissions", "fail", "commands +evalsha");
+    checks.has("take and release", "fail", "lacks rights");
+    Ok(())
+}
+
+fn locks_without_expiry() -> Checked {
+    let server = Redis::start()?;
+    // As Redisson leaves it, where its expiry was taken away; a hash that is no lock, and a lock that will end.
+    server.command(&["HSET", "stuck", "b9a2c5a0-5f0b-4b8e-9d3c-0a1b2c3d4e5f:61", "1"])?;
+    server.command(&["HSET", "customer:7", "name", "Ada"])?;
+    run(&url(&server), &["acquire", "fine", "--lease", "1m"]).is(0);
+    let checks = run(&url(&server), DOCTOR).is(0).checks();
+    let found = checks.has("without expiry", "warn", "1 held for ever: stuck")["found"].clone();
+    assert!(!found.to_string().contains("customer"), "{found}");
+    // What it advises helps.
+    run(&url(&server), &["break", "stuck", "--yes", "--now"]).is(0);
+    run(&url(&server), DOCTOR).is(0).checks().has("without expiry", "ok", "no lock");
+    // In the plain layout those are found that leasehold has used.
+    let plain = format!("{}?layout=plain", url(&server));
+    run(&plain, &["run", "job", "--", "true"]).is(0);
+    run(&plain, DOCTOR).is(0).checks().has("without expiry", "ok", "no lock");
+    server.command(&["SET", "job", "somebody", "NX"])?;
+    run(&plain, DOCTOR).is(0).checks().has("without expiry", "warn", "1 held for ever: job");
+    Ok(())
+}
+
+fn a_node_of_a_cluster() -> Checked {
+    let server = Redis::with(Settings::default().option("cluster-enabled", "yes"))?;
+    let checks = run(&url(&server), DOCTOR).is(78).checks();
+    checks.has("mode", "fail", "cluster");
+    Ok(())
+}
+
+fn a_slow_connection() -> Checked {
+    let server = Redis::start()?;
+    let proxy = Proxy::before(server.address())?;
+    proxy.delay(Duration::from_millis(30));
+    let checks = run(&at(proxy.address()), DOCTOR).is(0).checks();
+    checks.has("latency", "warn", "ms a round trip");
+    Ok(())
+}
+
+fn no_server_and_no_login() -> Checked {
+    let mut server = Redis::with(Settings::default().password("secret"))?;
+    let checks = run(&url(&server), DOCTOR).is(78).checks();
+    checks.has("opening", "fail", "does not let us in");
+    run_with(&url(&server), Some("wrong"), DOCTOR).is(78).checks().has("opening", "fail", "does not let us in");
+    run_with(&url(&server), Some("secret"), DOCTOR).is(0).checks().has("take and release", "ok", "");
+    server.kill()?;
+    run(&url(&server), DOCTOR).fails(69, &url(&server), "");
+    Ok(())
+}

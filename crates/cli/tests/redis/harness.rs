@@ -1,0 +1,141 @@
+//! A server, and the command run on it.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use leasehold_faults::Failure;
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::resp::Reply;
+use serde_json::Value;
+
+/// What a case comes to. Most say by a panic that something is wrong.
+pub(crate) type Checked = Result<(), Failure>;
+/// A case with its name.
+pub(crate) type Case = (&'static str, fn() -> Checked);
+
+/// The URL of a server.
+pub(crate) fn url(server: &Redis) -> String {
+    at(server.address())
+}
+
+pub(crate) fn at(address: SocketAddr) -> String {
+    format!("redis://{address}")
+}
+
+/// The URL of a server for one of its users.
+pub(crate) fn url_of(server: &Redis, user: &str, rest: &str) -> String {
+    format!("redis://{user}@{}{rest}", server.address())
+}
+
+/// A command that ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs it to its end.
+pub(crate) fn run(url: &str, args: &[&str]) -> Ran {
+    run_with(url, None, args)
+}
+
+/// The same, with a password by the environment.
+pub(crate) fn run_with(url: &str, password: Option<&str>, args: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.env_clear().env("LEASEHOLD_STORE", url).args(args).stdin(Stdio::null());
+    if let Some(password) = password {
+        command.env("LEASEHOLD_PASSWORD", password);
+    }
+    let ended = command.output().expect("the command");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Ran { code: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+}
+
+impl Ran {
+    /// It ended like this.
+    pub(crate) fn is(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// It failed like this, said why, and said what to try.
+    pub(crate) fn fails(&self, code: i32, why: &str, hint: &str) -> &Self {
+        self.is(code);
+        assert!(self.err.contains(why), "{why:?} is missing: {self:?}");
+        let hints = self.err.lines().find_map(|line| line.split_once("hint: "));
+        assert!(hints.is_some_and(|(_, said)| said.contains(hint)), "the hint {hint:?} is missing: {self:?}");
+        self
+    }
+
+    /// What `doctor --json` found.
+    pub(crate) fn checks(&self) -> Checks {
+        Checks(self.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+    }
+}
+
+/// Lines of `doctor`.
+#[derive(Debug)]
+pub(crate) struct Checks(Vec<Value>);
+
+impl Checks {
+    /// This check ended like this, found these words, and says what to do about it, where something is to be done.
+    pub(crate) fn has(&self, check: &str, status: &str, words: &str) -> &Value {
+        let mut lines = self.0.iter().filter(|line| line["check"] == check);
+        let line = lines.next().unwrap_or_else(|| panic!("{check:?} is missing: {self:?}"));
+        assert!(lines.next().is_none(), "{check:?} is there twice: {self:?}");
+        assert_eq!(line["status"], status, "{line}");
+        assert!(line["found"].as_str().is_some_and(|found| found.contains(words)), "{words:?} is missing: {line}");
+        assert!(status == "ok" || line["advice"].is_string(), "{line}");
+        line
+    }
+
+    /// No other checks failed than these.
+    pub(crate) fn only_fail(&self, checks: &[&str]) {
+        let failed = self.0.iter().filter(|line| line["status"] == "fail");
+        let failed: Vec<&str> = failed.filter_map(|line| line["check"].as_str()).collect();
+        assert_eq!(failed, checks, "{self:?}");
+    }
+}
+
+/// Every key, for comparing before and after.
+pub(crate) fn keys(server: &Redis) -> Result<Vec<String>, Failure> {
+    let Reply::List(keys) = server.command(&["KEYS", "*"])? else { return Err("no list".into()) };
+    let mut keys: Vec<String> = keys.iter().filter_map(|key| key.text().ok().map(str::to_owned)).collect();
+    keys.sort_unstable();
+    Ok(keys)
+}
+
+/// Waits until INFO has this line. Nothing tells of it.
+pub(crate) fn until_info(server: &Redis, section: &str, line: &str) -> Checked {
+    let began = std::time::Instant::now();
+    let mut connection = server.connection()?;
+    loop {
+        let info = connection.command(&["INFO", section])?;
+        if info.text()?.lines().any(|found| found == line) {
+            return Ok(());
+        }
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "INFO never has {line:?}: {info:?}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// A server that cannot save what it knows, and so refuses to write.
+pub(crate) fn unable_to_save() -> Result<Redis, Failure> {
+    use leasehold_faults::servers::redis::Settings;
+    let server = Redis::with(Settings::default().socket().option("save", "3600 1000000"))?;
+    let folder = server.socket().parent().ok_or("no folder")?.to_owned();
+    std::fs::create_dir(folder.join("dump.rdb"))?;
+    server.command(&["BGSAVE"])?;
+    until_info(&server, "persistence", "rdb_last_bgsave_status:err")?;
+    Ok(server)
+}
+
+/// A server, and a replica that has all it has.
+pub(crate) fn with_replica() -> Result<(Redis, Redis), Failure> {
+    let (master, replica) = (Redis::start()?, Redis::start()?);
+    let port = master.address().port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port])?;
+    until_info(&replica, "replication", "master_link_status:up")?;
+    Ok((master, replica))
+}

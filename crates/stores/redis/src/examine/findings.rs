@@ -1,0 +1,243 @@
+//! From what was found to verdicts: pure, so that each can be tried without a server that is so.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
+use leasehold_core::{Check, Error, Verdict};
+use redis::Value;
+
+use super::info::Info;
+use crate::reply::Parts;
+
+/// The oldest that will do.
+const OLDEST: (u32, u32) = (6, 2);
+/// Clocks that differ by more are worth a word.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
+/// A round trip that takes longer is worth a word.
+const SLOW: Duration = Duration::from_millis(50);
+
+const UNSAID: &str = "the server does not say (INFO is not allowed here)";
+const ASK_WHOEVER_RUNS_IT: &str = "ask whoever runs the server, or let this user call INFO and CONFIG GET";
+
+fn ok(check: &'static str, found: impl Into<String>) -> Check {
+    Check::new(check, Verdict::Ok, found)
+}
+
+fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+    Check::new(check, Verdict::Warn, found).with_advice(advice)
+}
+
+fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+    Check::new(check, Verdict::Fail, found).with_advice(advice)
+}
+
+/// Redis 6.2 or newer, or Valkey.
+pub(super) fn version(info: &Info) -> Check {
+    if let Some(version) = info.get("valkey_version") {
+        return ok("version", format!("Valkey {version}"));
+    }
+    let Some(version) = info.get("redis_version").or_else(|| info.get("hello version")) else {
+        return warn("version", UNSAID, "Redis 6.2 or newer is needed, or Valkey");
+    };
+    let name = info.get("hello server").unwrap_or("redis");
+    let found = format!("{name} {version}");
+    let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    match (parts.next(), parts.next()) {
+        (Some(major), Some(minor)) if (major, minor) < OLDEST => {
+            fail("version", found, "Redis 6.2 or newer is needed, or Valkey")
+        }
+        (Some(_), Some(_)) => ok("version", found),
+        _ => warn("version", found, "Redis 6.2 or newer is needed, or Valkey"),
+    }
+}
+
+/// One server by itself.
+pub(super) fn mode(info: &Info) -> Check {
+    let clustered = info.get("cluster_enabled") == Some("1");
+    match info.get("redis_mode").or_else(|| info.get("server_mode")).or_else(|| info.get("hello mode")) {
+        _ if clustered => {
+            fail("mode", "a node of a cluster", "redis: is for one server; a cluster moves keys between servers")
+        }
+        Some("cluster") => {
+            fail("mode", "a node of a cluster", "redis: is for one server; a cluster moves keys between servers")
+        }
+        Some("sentinel") => fail("mode", "a Sentinel, which keeps no keys", "name the server that it watches over"),
+        Some(mode) => ok("mode", mode),
+        None => warn("mode", UNSAID, ASK_WHOEVER_RUNS_IT),
+    }
+}
+
+/// What a restart loses.
+pub(super) fn persistence(info: &Info) -> Check {
+    const CHECK: &str = "persistence";
+    const ADVICE: &str = "a lock that the server has forgotten can be granted again while its holder still works; where that matters, \
+                          check fences at the resource, or set 'appendonly yes' and 'appendfsync always'";
+    let broken = [("aof_last_write_status", "its append-only file"), ("rdb_last_bgsave_status", "snapshots")];
+    for (word, what) in broken {
+        if info.get(word) == Some("err") {
+            let found = format!("the server failed to write {what}, and may refuse every lock until it can");
+            return fail(CHECK, found, "see to the server's disk; its log says more");
+        }
+    }
+    match (info.get("aof_enabled"), info.get("appendfsync"), info.get("save")) {
+        (None, _, _) => warn(CHECK, UNSAID, ASK_WHOEVER_RUNS_IT),
+        (Some("1"), Some("always"), _) => ok(CHECK, "every grant is on the disk before it is answered"),
+        (Some("1"), Some("everysec"), _) => {
+            warn(CHECK, "written once a second: a machine that fails forgets the locks of the last seconds", ADVICE)
+        }
+        (Some("1"), Some(_), _) => warn(
+            CHECK,
+            "written when the system likes: a machine that fails forgets the locks of half a minute",
+            ADVICE,
+        ),
+        (Some("1"), None, _) => {
+            warn(CHECK, "an append-only file; how often it is synced the server does not say", ASK_WHOEVER_RUNS_IT)
+        }
+        (_, _, Some("")) => warn(CHECK, "none: a restart forgets every lock", ADVICE),
+        (_, _, Some(save)) => {
+            let found =
+                format!("snapshots only (save {save}): a restart goes back to the last one, and forgets later locks");
+            warn(CHECK, found, ADVICE)
+        }
+        (_, _, None) => warn(CHECK, "no append-only file: a restart forgets locks", ADVICE),
+    }
+}
+
+/// Whether locks can be thrown out to make room.
+pub(super) fn eviction(info: &Info) -> Check {
+    const CHECK: &str = "eviction";
+    let (Some(limit), Some(policy)) = (info.number("maxmemory"), info.get("maxmemory_policy")) else {
+        return warn(
+            CHECK,
+            UNSAID,
+            "a server that evicts keys to make room may evict locks: maxmemory-policy noeviction",
+        );
+    };
+    if limit == 0 {
+        return ok(CHECK, "no limit on memory, so nothing is evicted");
+    }
+    if policy != "noeviction" {
+        let found = format!("{policy} with a limit of {limit} bytes: locks may be evicted, and granted twice");
+        return fail(CHECK, found, "set maxmemory-policy noeviction, or keep locks on a server of their own");
+    }
+    match info.number("used_memory") {
+        Some(used) if used >= limit / 10 * 9 => {
+            let found =
+                format!("noeviction, and {used} of {limit} bytes are used: no new lock is granted when it is full");
+            warn(CHECK, found, "give the server more memory, or keep less there")
+        }
+        _ => ok(CHECK, "noeviction: a full server refuses new locks, and keeps those it has"),
+    }
+}
+
+/// What a failover loses.
+pub(super) fn replicas(info: &Info) -> Check {
+    const CHECK: &str = "replicas";
+    const LOSES: &str = "a failover forgets locks that were granted in its last moments, and they can be granted again: check fences at the \
+                         resource, where that matters";
+    match (info.get("role").or_else(|| info.get("hello role")), info.number("connected_slaves")) {
+        (Some("slave" | "replica"), _) => fail(CHECK, "this server is itself a replica", "name its master"),
+        (Some(_), Some(0)) => ok(CHECK, "none"),
+        (Some(_), Some(many)) => {
+            let wanted = info.number("min-replicas-to-write").unwrap_or(0);
+            let found = match wanted {
+                0 => format!("{many}, which get every grant after it was answered"),
+                _ => format!(
+                    "{many}, which get every grant after it was answered; {wanted} must be there, or locks are refused"
+                ),
+            };
+            warn(CHECK, found, LOSES)
+        }
+        _ => warn(CHECK, UNSAID, LOSES),
+    }
+}
+
+/// How long a round trip takes.
+pub(super) fn latency(median: Duration, worst: Duration, limit: Duration) -> Check {
+    let found = format!("{median:.1?} a round trip, at worst {worst:.1?}");
+    if median >= SLOW || worst >= limit / 2 {
+        return warn(
+            "latency",
+            found,
+            format!("calls are given up after {limit:?} (?timeout=); leases should be many times that"),
+        );
+    }
+    ok("latency", found)
+}
+
+/// The server's clock beside ours, which decides nothing.
+pub(super) fn clock(ahead: i128, within: Duration, server_micros: i128) -> Check {
+    if server_micros < i128::from(STORE_EPOCH_UNIX_SECONDS) * 1_000_000 {
+        return fail("clock", "the server's clock is before 2020", "set it: fences are counted from there");
+    }
+    let differs = Duration::from_micros(u64::try_from(ahead.unsigned_abs()).unwrap_or(u64::MAX));
+    let way = if ahead < 0 { "behind" } else { "ahead of" };
+    if differs > CLOCKS_DIFFER + within {
+        let advice = "no lease depends on it; but fences follow the server's clock, so it must not be set back, and a server that \
+                      takes over must not be behind";
+        return warn("clock", format!("{differs:.1?} {way} ours"), advice);
+    }
+    ok("clock", format!("{differs:.1?} {way} ours, give or take {within:.1?}"))
+}
+
+/// Our own wall clock.
+pub(super) fn wall_micros() -> i128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i128::try_from(since.as_micros()).unwrap_or(i128::MAX)
+}
+
+/// The answer to TIME.
+pub(super) fn time_micros(answer: Value) -> Result<i128, Error> {
+    let mut parts = Parts::of(answer)?;
+    let mut number = || parts.text().map(|text| text.parse::<i128>().unwrap_or_default());
+    Ok(number()? * 1_000_000 + number()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is(check: &Check, verdict: Verdict, word: &str) {
+        assert_eq!(check.verdict, verdict, "{check:?}");
+        assert!(check.found.contains(word), "{word:?} is missing in {check:?}");
+        assert!(verdict == Verdict::Ok || check.advice.is_some(), "nothing is advised: {check:?}");
+    }
+
+    #[test]
+    fn versions() {
+        let of = |found| version(&[("redis_version", found)].into());
+        is(&of("6.0.16"), Verdict::Fail, "6.0.16");
+        is(&of("5.0.7"), Verdict::Fail, "5.0.7");
+        for good in ["6.2.0", "7.0.15", "10.0.0"] {
+            is(&of(good), Verdict::Ok, good);
+        }
+        let valkey = [("valkey_version", "8.1.1"), ("redis_version", "7.2.4")];
+        is(&version(&valkey.into()), Verdict::Ok, "Valkey 8.1.1");
+        is(&version(&[("hello version", "6.0.9")].into()), Verdict::Fail, "6.0.9");
+        is(&version(&Info::default()), Verdict::Warn, "does not say");
+    }
+
+    #[test]
+    fn clocks() {
+        let now = wall_micros();
+        let ms = Duration::from_millis(1);
+        is(&clock(-400, ms, now), Verdict::Ok, "behind ours");
+        is(&clock(5_000_000, ms, now), Verdict::Warn, "5.0s ahead of ours");
+        is(&clock(-5_000_000, ms, now), Verdict::Warn, "5.0s behind ours");
+        is(&clock(5_000_000, ms * 6_000, now), Verdict::Ok, "ahead");
+        is(&clock(0, ms, 0), Verdict::Fail, "2020");
+    }
+
+    #[test]
+    fn whoever_forbids_to_ask_is_warned_of_and_not_failed() {
+        let nothing = Info::default();
+        for check in [mode(&nothing), persistence(&nothing), eviction(&nothing), replicas(&nothing)] {
+            is(&check, Verdict::Warn, "does not say");
+        }
+    }
+
+    #[test]
+    fn a_sentinel_is_no_store() {
+        is(&mode(&[("redis_mode", "sentinel")].into()), Verdict::Fail, "Sentinel");
+    }
+}

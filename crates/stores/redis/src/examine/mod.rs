@@ -1,0 +1,120 @@
+//! Looking whether a server is fit to keep locks. Nothing is written there, and no lock is touched.
+
+mod findings;
+mod info;
+mod rights;
+mod stuck;
+
+use std::time::Duration;
+
+use leasehold_core::{Check, Error, ErrorKind, Store, Verdict};
+use redis::{Cmd, Value};
+
+use crate::config::Config;
+use crate::runtime::anywhere;
+use crate::store::Redis;
+use info::Info;
+
+/// So many calls are timed.
+const TIMED: u32 = 20;
+
+/// Looks at the server. One that does not let us in is not looked at any further: opening it will say why.
+///
+/// # Errors
+///
+/// A server that cannot be reached.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves nothing behind.
+pub async fn examine(config: &Config) -> Result<Vec<Check>, Error> {
+    let store = Redis::new(config)?;
+    let server = Server { store, limit: config.limit };
+    let checks = anywhere(server.examine()).await;
+    server.store.0.link.close();
+    checks.map_err(|error| error.during("examine").on_store(server.store.label()))
+}
+
+/// A server that is looked at.
+struct Server {
+    store: Redis,
+    limit: Duration,
+}
+
+impl Server {
+    async fn examine(&self) -> Result<Vec<Check>, Error> {
+        let hello = match self.ask(&["HELLO"]).await {
+            Err(error) if error.kind() == ErrorKind::Unfit => return Ok(Vec::new()),
+            hello => hello?,
+        };
+        let info = Info::read(self, &hello).await?;
+        let mut checks = vec![findings::version(&info), findings::mode(&info), findings::persistence(&info)];
+        checks.extend([findings::eviction(&info), findings::replicas(&info)]);
+        checks.push(self.latency().await?);
+        checks.push(self.clock().await?);
+        checks.extend(rights::check(self).await?);
+        checks.push(self.scripts().await?);
+        checks.push(stuck::check(&self.store.0).await?);
+        Ok(checks)
+    }
+
+    /// Sends one command.
+    async fn ask(&self, words: &[&str]) -> Result<Value, Error> {
+        let mut command = Cmd::new();
+        words.iter().for_each(|word| {
+            command.arg(word);
+        });
+        self.store.0.link.query(&command).await
+    }
+
+    /// Sends one command that a server may forbid: then there is nothing.
+    async fn ask_if_allowed(&self, words: &[&str]) -> Result<Option<Value>, Error> {
+        match self.ask(words).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.kind() == ErrorKind::Unfit => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn latency(&self) -> Result<Check, Error> {
+        let mut took = Vec::new();
+        for _ in 0..TIMED {
+            let sent = leasehold_clock::now();
+            self.ask(&["TIME"]).await?;
+            took.push(leasehold_clock::now().since(sent));
+        }
+        took.sort_unstable();
+        Ok(findings::latency(took[took.len() / 2], took[took.len() - 1], self.limit))
+    }
+
+    /// The narrowest of some looks at its clock.
+    async fn clock(&self) -> Result<Check, Error> {
+        let mut best: Option<(Duration, i128)> = None;
+        for _ in 0..TIMED {
+            let (began, before) = (leasehold_clock::now(), findings::wall_micros());
+            let answer = self.ask(&["TIME"]).await?;
+            let took = leasehold_clock::now().since(began);
+            let ahead = findings::time_micros(answer)? - before - i128::try_from(took.as_micros()).unwrap_or(0) / 2;
+            if best.is_none_or(|(narrowest, _)| took < narrowest) {
+                best = Some((took, ahead));
+            }
+        }
+        let (took, ahead) = best.unwrap_or_default();
+        Ok(findings::clock(ahead, took, findings::wall_micros() + ahead))
+    }
+
+    /// Calls the script that only looks, with nothing to look at.
+    async fn scripts(&self) -> Result<Check, Error> {
+        let script = &self.store.0.scripts.inspect;
+        let mut call = crate::store::calling(script, 0);
+        call.arg("any");
+        match self.store.0.run(script, call).await {
+            Ok(_) => Ok(Check::new("scripts", Verdict::Ok, "they run")),
+            Err(error) if error.kind() == ErrorKind::Unfit => {
+                let failed = Check::new("scripts", Verdict::Fail, error.message());
+                Ok(failed.with_advice("locks are kept by scripts: allow EVALSHA and SCRIPT LOAD"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
