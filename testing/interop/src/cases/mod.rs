@@ -1,0 +1,54 @@
+//! What is tried with every library. One file a topic; each answers with what its cell of the table says.
+
+mod busy;
+mod counter;
+mod expiry;
+mod fences;
+mod keeping;
+mod stranger;
+mod waking;
+
+use std::time::Duration;
+
+use crate::Failure;
+use crate::meeting::Meeting;
+use crate::peer::Peer;
+
+/// Longer than any case takes: a lease that plays no part.
+const LONG: Duration = Duration::from_secs(60);
+
+/// One thing that is tried.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    /// Whether it measures time, and so has the machine to itself.
+    pub(crate) alone: bool,
+    /// Why a library cannot be asked for it.
+    pub(crate) lacks: fn(&Peer) -> Option<&'static str>,
+    pub(crate) run: fn(&mut Meeting) -> Result<String, Failure>,
+}
+
+/// All of them, in the order of the table.
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "counter", alone: true, lacks: nothing, run: counter::exact },
+    Case { name: "busy", alone: false, lacks: nothing, run: busy::each_way },
+    Case { name: "woken by it", alone: true, lacks: nothing, run: waking::ours },
+    Case { name: "wakes it", alone: true, lacks: nothing, run: waking::theirs },
+    Case { name: "expiry", alone: false, lacks: nothing, run: expiry::each_way },
+    Case { name: "kept", alone: false, lacks: nothing, run: keeping::each_way },
+    Case { name: "killed", alone: false, lacks: without_watchdog, run: keeping::killed },
+    Case { name: "stranger", alone: false, lacks: nothing, run: stranger::each_way },
+    Case { name: "fences", alone: false, lacks: without_tokens, run: fences::grow_across },
+];
+
+fn nothing(_: &Peer) -> Option<&'static str> {
+    None
+}
+
+fn without_watchdog(peer: &Peer) -> Option<&'static str> {
+    (!peer.watchdog).then_some("it keeps no lock alive by itself")
+}
+
+fn without_tokens(peer: &Peer) -> Option<&'static str> {
+    (peer.layout != "redisson").then_some("it has no fencing tokens")
+}

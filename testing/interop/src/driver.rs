@@ -1,0 +1,150 @@
+//! A library in a process of its own, told what to do as peers/PROTOCOL.md says.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::Failure;
+use crate::peer::Peer;
+
+/// How long an answer may take, beyond what its command takes by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The lease of locks that a library keeps alive by itself.
+pub(crate) const KEEP: Duration = Duration::from_millis(2_000);
+
+/// A driver that runs; ended when this is dropped.
+pub(crate) struct Driver {
+    pub(crate) peer: Peer,
+    /// What the library calls itself, with its version.
+    pub(crate) title: String,
+    process: Child,
+    commands: ChildStdin,
+    answers: Receiver<String>,
+}
+
+/// What `lock` came to.
+#[derive(Deserialize)]
+pub(crate) struct Taken {
+    pub(crate) got: bool,
+    pub(crate) from_us: u64,
+    pub(crate) at_us: u64,
+}
+
+/// What `unlock` and `stranger` came to.
+#[derive(Deserialize)]
+pub(crate) struct Released {
+    /// None where the library does not say.
+    pub(crate) released: Option<bool>,
+    pub(crate) from_us: u64,
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    library: String,
+    version: String,
+}
+
+impl Driver {
+    /// Starts one, and waits until it is connected.
+    pub(crate) fn start(peer: Peer, port: u16) -> Result<Self, Failure> {
+        let mut command = peer.command()?;
+        command.args([port.to_string(), KEEP.as_millis().to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().map_err(|error| format!("{}: {error}; say testing/interop/run", peer.name))?;
+        let (commands, output) = (process.stdin.take().ok_or("no input")?, process.stdout.take().ok_or("no output")?);
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            // Nobody may listen any more.
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        let mut driver = Self { peer, title: String::new(), process, commands, answers };
+        let ready: Ready = driver.answer(Duration::ZERO)?;
+        driver.title = format!("{} {}", ready.library, ready.version);
+        Ok(driver)
+    }
+
+    /// Takes a lock. A lease of zero is kept alive by the library.
+    pub(crate) fn lock(&mut self, key: &str, lease: Duration, wait: Duration) -> Result<Taken, Failure> {
+        self.begin_lock(key, lease, wait)?;
+        self.answer(wait)
+    }
+
+    /// As `lock`, without waiting for its answer: [`Self::answer`].
+    pub(crate) fn begin_lock(&mut self, key: &str, lease: Duration, wait: Duration) -> Result<(), Failure> {
+        let name = self.peer.name_of(key)?;
+        self.tell(&format!("lock {name} {} {}", lease.as_millis(), wait.as_millis()))
+    }
+
+    /// Takes a lock that must be free.
+    pub(crate) fn must_lock(&mut self, key: &str, lease: Duration) -> Result<Taken, Failure> {
+        let taken = self.lock(key, lease, Duration::ZERO)?;
+        if taken.got { Ok(taken) } else { Err(format!("{} does not get {key}, which is free", self.peer.name).into()) }
+    }
+
+    /// Gives a lock back that it must still hold.
+    pub(crate) fn must_unlock(&mut self, key: &str) -> Result<Released, Failure> {
+        let released = self.unlock(key)?;
+        match released.released {
+            Some(false) => Err(format!("{} has lost {key}", self.peer.name).into()),
+            _ => Ok(released),
+        }
+    }
+
+    /// Gives a lock back.
+    pub(crate) fn unlock(&mut self, key: &str) -> Result<Released, Failure> {
+        self.ask("unlock", key)
+    }
+
+    /// Tries to release what another holds.
+    pub(crate) fn stranger(&mut self, key: &str) -> Result<Released, Failure> {
+        self.ask("stranger", key)
+    }
+
+    /// Lengthens a lease by hand.
+    pub(crate) fn renew(&mut self, key: &str, lease: Duration) -> Result<(), Failure> {
+        #[derive(Deserialize)]
+        struct Renewed {
+            renewed: bool,
+        }
+        self.tell(&format!("renew {} {}", self.peer.name_of(key)?, lease.as_millis()))?;
+        let answer: Renewed = self.answer(Duration::ZERO)?;
+        if answer.renewed { Ok(()) } else { Err(format!("{} cannot lengthen {key}", self.peer.name).into()) }
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, verb: &str, key: &str) -> Result<T, Failure> {
+        self.tell(&format!("{verb} {}", self.peer.name_of(key)?))?;
+        self.answer(Duration::ZERO)
+    }
+
+    /// Sends a command.
+    pub(crate) fn tell(&mut self, command: &str) -> Result<(), Failure> {
+        writeln!(self.commands, "{command}").map_err(|error| format!("{} is gone: {error}", self.peer.name).into())
+    }
+
+    /// The answer to the oldest command without one, which takes at most this by itself.
+    pub(crate) fn answer<T: DeserializeOwned>(&mut self, takes: Duration) -> Result<T, Failure> {
+        let line = self.answers.recv_timeout(takes + PATIENCE);
+        let line = line.map_err(|error| format!("{} does not answer: {error}", self.peer.name))?;
+        serde_json::from_str(&line).map_err(|_| format!("{} says {line}", self.peer.name).into())
+    }
+
+    /// Kills it, as a machine that loses power would.
+    pub(crate) fn kill(&mut self) -> Result<(), Failure> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

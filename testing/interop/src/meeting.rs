@@ -1,0 +1,72 @@
+//! Two libraries on one server, and the ways round in which a case is tried.
+
+use std::time::Duration;
+
+use crate::Failure;
+use crate::driver::Driver;
+use crate::peer::Peer;
+use crate::redis::Redis;
+use crate::server::Server;
+
+/// The lease of the first lock of all, which plays no part.
+const FIRST: Duration = Duration::from_secs(60);
+
+/// Two drivers on a server of their own.
+pub(crate) struct Meeting {
+    pub(crate) ours: Driver,
+    pub(crate) theirs: Driver,
+    pub(crate) redis: Redis,
+    // Last, so that it goes last.
+    pub(crate) server: Server,
+}
+
+/// Who holds a lock that the other one wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Ours holds, theirs wants.
+    OursHolds,
+    /// The other way round.
+    TheirsHolds,
+}
+
+/// Each way round.
+pub(crate) const BOTH: [Way; 2] = [Way::OursHolds, Way::TheirsHolds];
+
+impl Meeting {
+    /// Starts everything.
+    pub(crate) fn of(ours: Peer, theirs: Peer) -> Result<Self, Failure> {
+        let server = Server::start()?;
+        let redis = Redis::connect(server.port)?;
+        let (ours, theirs) = (Driver::start(ours, server.port)?, Driver::start(theirs, server.port)?);
+        let mut meeting = Self { ours, theirs, redis, server };
+        // The first of everything is slow: connections, scripts, code that is not compiled yet.
+        let key = meeting.key("first");
+        for driver in [&mut meeting.ours, &mut meeting.theirs] {
+            driver.must_lock(&key, FIRST)?;
+            driver.must_unlock(&key)?;
+        }
+        Ok(meeting)
+    }
+
+    /// A key that both libraries can have.
+    pub(crate) fn key(&self, name: impl std::fmt::Display) -> String {
+        format!("{}{name}", self.theirs.peer.prefix)
+    }
+
+    /// Who holds, and who wants.
+    pub(crate) fn sides(&mut self, way: Way) -> (&mut Driver, &mut Driver, &mut Redis) {
+        match way {
+            Way::OursHolds => (&mut self.ours, &mut self.theirs, &mut self.redis),
+            Way::TheirsHolds => (&mut self.theirs, &mut self.ours, &mut self.redis),
+        }
+    }
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::OursHolds => "ours-holds",
+            Self::TheirsHolds => "theirs-holds",
+        })
+    }
+}

@@ -1,0 +1,185 @@
+//! Who takes part: each library, how its driver is started, and what has to be known of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Failure;
+
+/// Set by testing/interop/run: where the drivers were built.
+const BUILT: &str = "LEASEHOLD_INTEROP";
+
+/// A lock library.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// What has to be installed for it, by the word that `LEASEHOLD_REQUIRE` has for it.
+    pub(crate) needs: Tool,
+    /// What the library writes before a name to make the key.
+    pub(crate) prefix: &'static str,
+    /// What is at the key.
+    pub(crate) layout: &'static str,
+    /// Whether it keeps a lock alive by itself.
+    pub(crate) watchdog: bool,
+    pub(crate) waits: Waits,
+    /// Where the drivers were built, and the layout.
+    command: fn(&Path, &str) -> Command,
+}
+
+/// How a library learns that a lock became free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// It subscribes to a channel, and asks once more before it sleeps.
+    Subscribed,
+    /// It asks again, after pauses of at most this.
+    Asking(Duration),
+    /// It sleeps until somebody writes into a list, or until its own time is up.
+    Signalled,
+}
+
+/// A toolchain.
+#[derive(Clone, Copy)]
+pub(crate) struct Tool {
+    pub(crate) word: &'static str,
+    programs: &'static [&'static str],
+}
+
+const OURSELVES: Tool = Tool { word: "redis", programs: &["redis-server", "setpriv"] };
+const JAVA: Tool = Tool { word: "java", programs: &["java", "javac", "mvn"] };
+const PYTHON: Tool = Tool { word: "python", programs: &["python3"] };
+const GO: Tool = Tool { word: "go", programs: &["go"] };
+const NODE: Tool = Tool { word: "node", programs: &["node", "npm"] };
+
+/// Every library but ours.
+pub(crate) const PEERS: &[Peer] = &[
+    Peer {
+        name: "redisson-4",
+        needs: JAVA,
+        prefix: "",
+        layout: "redisson",
+        watchdog: true,
+        waits: Waits::Subscribed,
+        command: |built, _| java(&built.join("redisson-4")),
+    },
+    Peer {
+        name: "redisson-3",
+        needs: JAVA,
+        prefix: "",
+        layout: "redisson",
+        watchdog: true,
+        waits: Waits::Subscribed,
+        command: |built, _| java(&built.join("redisson-3")),
+    },
+    Peer {
+        name: "redis-py",
+        needs: PYTHON,
+        prefix: "",
+        layout: "plain",
+        watchdog: false,
+        waits: Waits::Asking(Duration::from_millis(100)),
+        command: |built, _| python(built, "redis_py.py"),
+    },
+    Peer {
+        name: "python-redis-lock",
+        needs: PYTHON,
+        prefix: "lock:",
+        layout: "plain",
+        watchdog: true,
+        waits: Waits::Signalled,
+        command: |built, _| python(built, "python_redis_lock.py"),
+    },
+    Peer {
+        name: "pottery",
+        needs: PYTHON,
+        prefix: "redlock:",
+        layout: "plain",
+        watchdog: false,
+        waits: Waits::Asking(Duration::from_millis(200)),
+        command: |built, _| python(built, "pottery_redlock.py"),
+    },
+    Peer {
+        name: "redsync",
+        needs: GO,
+        prefix: "",
+        layout: "plain",
+        watchdog: false,
+        waits: Waits::Asking(Duration::from_millis(250)),
+        command: |built, _| Command::new(built.join("redsync/redsync")),
+    },
+    Peer {
+        name: "node-redlock",
+        needs: NODE,
+        prefix: "",
+        layout: "plain",
+        watchdog: true,
+        waits: Waits::Asking(Duration::from_millis(300)),
+        command: |built, _| node(built, "redlock.mjs"),
+    },
+    Peer {
+        name: "redis-semaphore",
+        needs: NODE,
+        prefix: "mutex:",
+        layout: "plain",
+        watchdog: true,
+        waits: Waits::Asking(Duration::from_millis(10)),
+        command: |built, _| node(built, "redis-semaphore.mjs"),
+    },
+];
+
+impl Peer {
+    /// leasehold itself, in a layout: this very program, told to be a driver.
+    pub(crate) fn leasehold(layout: &'static str) -> Self {
+        let command = |_: &Path, layout: &str| {
+            let mut command = Command::new(std::env::current_exe().unwrap_or_default());
+            command.args(["drive", layout]);
+            command
+        };
+        let waits = Waits::Subscribed;
+        Self { name: "leasehold", needs: OURSELVES, prefix: "", layout, watchdog: true, waits, command }
+    }
+
+    /// The one of that name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        PEERS.iter().find(|peer| peer.name == name).copied()
+    }
+
+    /// Its driver, not yet started.
+    pub(crate) fn command(&self) -> Result<Command, Failure> {
+        let built = std::env::var_os(BUILT).map(PathBuf::from).unwrap_or_default();
+        let built = built.canonicalize().map_err(|_| "the drivers are not built; say testing/interop/run")?;
+        Ok((self.command)(&built, self.layout))
+    }
+
+    /// By which name the library calls that key.
+    pub(crate) fn name_of<'a>(&self, key: &'a str) -> Result<&'a str, Failure> {
+        key.strip_prefix(self.prefix).ok_or_else(|| format!("{} cannot have the key {key}", self.name).into())
+    }
+}
+
+impl Tool {
+    /// The first of its programs that is not on the path.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let there = |program: &&&str| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+        self.programs.iter().find(there).copied()
+    }
+}
+
+fn java(folder: &Path) -> Command {
+    let mut command = Command::new("java");
+    command.args(["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"]);
+    command.arg(format!("{0}:{0}/lib/*", folder.display())).arg("Driver");
+    command
+}
+
+fn python(built: &Path, program: &str) -> Command {
+    let mut command = Command::new(built.join("python/venv/bin/python"));
+    command.arg(built.join("python").join(program));
+    command
+}
+
+fn node(built: &Path, program: &str) -> Command {
+    let mut command = Command::new("node");
+    command.arg(built.join("node").join(program));
+    command
+}

@@ -1,0 +1,77 @@
+//! Every case with every library, as trials of libtest-mimic; what is missing shows as *ignored: reason*.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::Failure;
+use crate::cases::{CASES, Case};
+use crate::meeting::Meeting;
+use crate::peer::{PEERS, Peer};
+use crate::table::Found;
+
+/// Toolchains without which it fails, with commas between them.
+const REQUIRE: &str = "LEASEHOLD_REQUIRE";
+/// A library that takes leasehold's place: shows that the drivers themselves are right.
+const AGAINST: &str = "LEASEHOLD_INTEROP_AGAINST";
+/// Cases that mostly wait, side by side.
+const TOGETHER: usize = 8;
+
+/// Runs all that the arguments ask for, and prints the table.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let found = Arc::new(Found::default());
+    let mut arguments = arguments.clone();
+    arguments.test_threads = Some(1);
+    let alone = libtest_mimic::run(&arguments, trials(&found, true));
+    arguments.test_threads = Some(TOGETHER);
+    let together = libtest_mimic::run(&arguments, trials(&found, false));
+    if !arguments.list {
+        found.print();
+    }
+    if alone.has_failed() { alone.exit_code() } else { together.exit_code() }
+}
+
+fn trials(found: &Arc<Found>, alone: bool) -> Vec<Trial> {
+    let cases = CASES.iter().filter(|case| case.alone == alone);
+    cases.flat_map(|case| PEERS.iter().map(|peer| trial(found.clone(), *case, *peer))).collect()
+}
+
+fn trial(found: Arc<Found>, case: Case, peer: Peer) -> Trial {
+    let name = format!("{}::{}", peer.name, case.name.replace(' ', "_"));
+    let against = against(peer);
+    let missing = against.needs.missing().map(|_| against.needs.word);
+    let missing = missing.or_else(|| peer.needs.missing().map(|_| peer.needs.word));
+    if let Some(word) = missing {
+        found.cell(peer.name, case.name, format!("ignored: no {word}"));
+        let required = required(word);
+        let trial = Trial::test(format!("{name} [ignored: no {word}]"), move || Err(format!("{word} is required").into()));
+        return trial.with_ignored_flag(!required);
+    }
+    if let Some(reason) = (case.lacks)(&peer).or_else(|| (case.lacks)(&against)) {
+        return Trial::test(format!("{name} [ignored: {reason}]"), move || Err(reason.into())).with_ignored_flag(true);
+    }
+    Trial::test(name, move || {
+        let result = tried(&found, case, against, peer);
+        let cell = result.as_ref().map_or_else(|error| format!("FAILED: {error}"), Clone::clone);
+        found.cell(peer.name, case.name, cell);
+        result.map(drop).map_err(|error| Failed::from(error.to_string()))
+    })
+}
+
+fn tried(found: &Found, case: Case, against: Peer, peer: Peer) -> Result<String, Failure> {
+    let mut meeting = Meeting::of(against, peer)?;
+    found.title(peer.name, &meeting.theirs.title);
+    (case.run)(&mut meeting)
+}
+
+/// leasehold in the layout that the other one knows, or who takes its place.
+fn against(peer: Peer) -> Peer {
+    let named = std::env::var(AGAINST).ok();
+    let named = named.and_then(|names| names.split(',').filter_map(Peer::named).find(|one| one.layout == peer.layout));
+    named.unwrap_or_else(|| Peer::leasehold(peer.layout))
+}
+
+fn required(word: &str) -> bool {
+    std::env::var(REQUIRE).is_ok_and(|words| words.split(',').any(|one| one.trim() == word))
+}
