@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use leasehold_faults::servers::Redis;
 use serde::Deserialize;
 
 use crate::Failure;
 use crate::driver::Driver;
 use crate::peer::Peer;
-use crate::server::Server;
 
 const SECONDS: u64 = 10;
 /// Also for the part that does not count.
-const TAKES: Duration = Duration::from_secs(SECONDS + 10);
+const TAKES: Duration = Duration::from_secs(SECONDS + 30);
+/// As Redisson has it where nobody says anything else.
+const KEEP: Duration = Duration::from_secs(30);
 
 /// Measures both, and prints operations a second.
 pub(crate) fn run() -> Result<(), Failure> {
@@ -26,8 +28,9 @@ fn of(processes: usize, threads: usize) -> Result<u64, Failure> {
         operations: u64,
     }
     let redisson = Peer::named("redisson-4").ok_or("no Redisson")?;
-    let server = Server::start()?;
-    let drivers: Result<Vec<Driver>, Failure> = (0..processes).map(|_| Driver::start(redisson, server.port)).collect();
+    let server = Redis::start()?;
+    let drivers: Result<Vec<Driver>, Failure> =
+        (0..processes).map(|_| Driver::keeping(KEEP, redisson, server.address())).collect();
     let mut drivers = drivers?;
     for driver in &mut drivers {
         driver.tell(&format!("bench bench {threads} {SECONDS}"))?;

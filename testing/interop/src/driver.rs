@@ -1,6 +1,7 @@
 //! A library in a process of its own, told what to do as peers/PROTOCOL.md says.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -50,11 +51,17 @@ struct Ready {
 
 impl Driver {
     /// Starts one, and waits until it is connected.
-    pub(crate) fn start(peer: Peer, port: u16) -> Result<Self, Failure> {
+    pub(crate) fn start(peer: Peer, server: SocketAddr) -> Result<Self, Failure> {
+        Self::keeping(KEEP, peer, server)
+    }
+
+    /// As `start`, with another lease for locks that are kept alive.
+    pub(crate) fn keeping(keep: Duration, peer: Peer, server: SocketAddr) -> Result<Self, Failure> {
         let mut command = peer.command()?;
-        command.args([port.to_string(), KEEP.as_millis().to_string()]);
+        command.args([server.port().to_string(), keep.as_millis().to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().map_err(|error| format!("{}: {error}; say testing/interop/run", peer.name))?;
+        let mut process =
+            command.spawn().map_err(|error| format!("{}: {error}; say testing/interop/run", peer.name))?;
         let (commands, output) = (process.stdin.take().ok_or("no input")?, process.stdout.take().ok_or("no output")?);
         let (sender, answers) = channel();
         std::thread::spawn(move || {

@@ -5,17 +5,15 @@ mod cases;
 mod clock;
 mod driver;
 mod meeting;
+mod monitor;
 mod ours;
 mod peer;
-mod redis;
-mod server;
 mod table;
 mod trial;
 
 use std::process::ExitCode;
 
-/// Why something failed.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+use leasehold_faults::Failure;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::resp::Connection;
+
 use crate::Failure;
 use crate::driver::Driver;
 use crate::peer::Peer;
-use crate::redis::Redis;
-use crate::server::Server;
 
 /// The lease of the first lock of all, which plays no part.
 const FIRST: Duration = Duration::from_secs(60);
@@ -15,9 +16,10 @@ const FIRST: Duration = Duration::from_secs(60);
 pub(crate) struct Meeting {
     pub(crate) ours: Driver,
     pub(crate) theirs: Driver,
-    pub(crate) redis: Redis,
+    /// For looking at keys.
+    pub(crate) redis: Connection,
     // Last, so that it goes last.
-    pub(crate) server: Server,
+    pub(crate) server: Redis,
 }
 
 /// Who holds a lock that the other one wants.
@@ -35,9 +37,9 @@ pub(crate) const BOTH: [Way; 2] = [Way::OursHolds, Way::TheirsHolds];
 impl Meeting {
     /// Starts everything.
     pub(crate) fn of(ours: Peer, theirs: Peer) -> Result<Self, Failure> {
-        let server = Server::start()?;
-        let redis = Redis::connect(server.port)?;
-        let (ours, theirs) = (Driver::start(ours, server.port)?, Driver::start(theirs, server.port)?);
+        let server = Redis::start()?;
+        let redis = server.connection()?;
+        let (ours, theirs) = (Driver::start(ours, server.address())?, Driver::start(theirs, server.address())?);
         let mut meeting = Self { ours, theirs, redis, server };
         // The first of everything is slow: connections, scripts, code that is not compiled yet.
         let key = meeting.key("first");
@@ -54,7 +56,7 @@ impl Meeting {
     }
 
     /// Who holds, and who wants.
-    pub(crate) fn sides(&mut self, way: Way) -> (&mut Driver, &mut Driver, &mut Redis) {
+    pub(crate) fn sides(&mut self, way: Way) -> (&mut Driver, &mut Driver, &mut Connection) {
         match way {
             Way::OursHolds => (&mut self.ours, &mut self.theirs, &mut self.redis),
             Way::TheirsHolds => (&mut self.theirs, &mut self.ours, &mut self.redis),

@@ -44,7 +44,7 @@ pub(crate) struct Tool {
     programs: &'static [&'static str],
 }
 
-const OURSELVES: Tool = Tool { word: "redis", programs: &["redis-server", "setpriv"] };
+const OURSELVES: Tool = Tool { word: "redis", programs: &["redis-server"] };
 const JAVA: Tool = Tool { word: "java", programs: &["java", "javac", "mvn"] };
 const PYTHON: Tool = Tool { word: "python", programs: &["python3"] };
 const GO: Tool = Tool { word: "go", programs: &["go"] };

@@ -35,12 +35,14 @@ impl Found {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);
         table.set_header(std::iter::once("library").chain(CASES.iter().map(|case| case.name)));
-        for peer in PEERS {
+        for peer in PEERS.iter().filter(|peer| state.cells.keys().any(|(tried, _)| *tried == peer.name)) {
             let title = state.titles.get(peer.name).cloned().unwrap_or_else(|| peer.name.to_owned());
             let cell = |case: &str| state.cells.get(&(peer.name, case)).cloned().unwrap_or_else(|| "–".to_owned());
             table.add_row(std::iter::once(title).chain(CASES.iter().map(|case| cell(case.name))));
         }
         println!("{table}");
-        println!("\nTimes: median / 99th percentile from the call of the release; «after»: ours / theirs has it so long after the end or the killing.");
+        println!(
+            "\nTimes: median / 99th percentile from the call of the release; «after»: ours / theirs has it so long after the end or the killing."
+        );
     }
 }

@@ -44,9 +44,9 @@ fn trial(found: Arc<Found>, case: Case, peer: Peer) -> Trial {
     let missing = missing.or_else(|| peer.needs.missing().map(|_| peer.needs.word));
     if let Some(word) = missing {
         found.cell(peer.name, case.name, format!("ignored: no {word}"));
-        let required = required(word);
-        let trial = Trial::test(format!("{name} [ignored: no {word}]"), move || Err(format!("{word} is required").into()));
-        return trial.with_ignored_flag(!required);
+        let (name, failed) = (format!("{name} [ignored: no {word}]"), format!("{name} [no {word}]"));
+        let trial = |name| Trial::test(name, move || Err(format!("{REQUIRE} names {word}").into()));
+        return if required(word) { trial(failed) } else { trial(name).with_ignored_flag(true) };
     }
     if let Some(reason) = (case.lacks)(&peer).or_else(|| (case.lacks)(&against)) {
         return Trial::test(format!("{name} [ignored: {reason}]"), move || Err(reason.into())).with_ignored_flag(true);

@@ -24,7 +24,7 @@ import org.redisson.config.Config;
 public final class Driver {
     /** How long a counting worker waits for the lock before it looks at the time again. */
     private static final long PATIENCE_MS = 20_000;
-    private static final long WARM_UP_MS = 2_000;
+    private static final long WARM_UP_MS = 8_000;
 
     private final RedissonClient client;
 

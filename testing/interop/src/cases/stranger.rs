@@ -3,26 +3,29 @@
 use super::LONG;
 use crate::Failure;
 use crate::meeting::{BOTH, Meeting};
-use crate::redis::Redis;
+use crate::monitor::Monitor;
 
 pub(super) fn each_way(meeting: &mut Meeting) -> Result<String, Failure> {
-    let mut monitor = Redis::connect(meeting.server.port)?.monitor()?;
+    let mut monitor = Monitor::of(meeting.server.address())?;
     let mut silent = false;
     for way in BOTH {
         let key = meeting.key(way);
         let (holder, other, redis) = meeting.sides(way);
         holder.must_lock(&key, LONG)?;
-        let before = redis.dump(&key)?;
+        let before = redis.command(&["DUMP", &key])?;
         let answer = other.stranger(&key)?.released;
         // It is the server that refuses, not the library by itself.
         monitor.until(&key, |command| command.starts_with("\"dump\""))?;
         monitor.until(&key, |_| true)?;
-        if answer == Some(true) || redis.dump(&key)? != before || redis.left_ms(&key)? <= 0 {
+        if answer == Some(true)
+            || redis.command(&["DUMP", &key])? != before
+            || redis.command(&["PTTL", &key])?.number()? <= 0
+        {
             return Err(format!("{} releases what {} holds", other.peer.name, holder.peer.name).into());
         }
         silent |= answer.is_none();
         holder.must_unlock(&key)?;
-        if redis.left_ms(&key)? != -2 {
+        if redis.command(&["EXISTS", &key])?.number()? != 0 {
             return Err(format!("{} leaves {key} behind", holder.peer.name).into());
         }
     }

@@ -6,8 +6,8 @@ use super::LONG;
 use crate::Failure;
 use crate::driver::{Driver, Taken};
 use crate::meeting::{Meeting, Way};
+use crate::monitor::Monitor;
 use crate::peer::{Peer, Waits};
-use crate::redis::{Monitor, Redis};
 
 /// Notified by one another, at the 99th percentile: what issue 4 demands of leasehold and Redisson.
 const NOTIFIED: Duration = Duration::from_millis(50);
@@ -29,7 +29,7 @@ pub(super) fn theirs(meeting: &mut Meeting) -> Result<String, Failure> {
 }
 
 fn woken(meeting: &mut Meeting, way: Way) -> Result<String, Failure> {
-    let mut monitor = Redis::connect(meeting.server.port)?.monitor()?;
+    let mut monitor = Monitor::of(meeting.server.address())?;
     let (holder, waiter, _) = meeting.sides(way);
     let (rounds, limit) = (rounds(holder.peer, waiter.peer), limit(holder.peer, waiter.peer));
     let mut delays = Vec::new();
