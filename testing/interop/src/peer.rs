@@ -50,6 +50,9 @@ const PYTHON: Tool = Tool { word: "python", programs: &["python3"] };
 const GO: Tool = Tool { word: "go", programs: &["go"] };
 const NODE: Tool = Tool { word: "node", programs: &["node", "npm"] };
 
+/// leasehold asks again at least so often when no hint comes.
+const RECHECK: Duration = Duration::from_secs(1);
+
 /// Every library but ours.
 pub(crate) const PEERS: &[Peer] = &[
     Peer {
@@ -134,7 +137,8 @@ impl Peer {
             command.args(["drive", layout]);
             command
         };
-        let waits = Waits::Subscribed;
+        // Those who use the plain layout tell nobody of a release.
+        let waits = if layout == "plain" { Waits::Asking(RECHECK) } else { Waits::Subscribed };
         Self { name: "leasehold", needs: OURSELVES, prefix: "", layout, watchdog: true, waits, command }
     }
 

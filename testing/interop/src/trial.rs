@@ -33,8 +33,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn trials(found: &Arc<Found>, alone: bool) -> Vec<Trial> {
-    let cases = CASES.iter().filter(|case| case.alone == alone);
-    cases.flat_map(|case| PEERS.iter().map(|peer| trial(found.clone(), *case, *peer))).collect()
+    let all = CASES.iter().flat_map(|case| PEERS.iter().map(move |peer| (case, peer)));
+    let these = all.filter(|(case, peer)| (case.alone)(peer) == alone);
+    these.map(|(case, peer)| trial(found.clone(), *case, *peer)).collect()
 }
 
 fn trial(found: Arc<Found>, case: Case, peer: Peer) -> Trial {

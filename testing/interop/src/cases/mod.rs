@@ -21,8 +21,8 @@ const LONG: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// Whether it measures time, and so has the machine to itself.
-    pub(crate) alone: bool,
+    /// Whether it measures, with that library, what others on the machine would spoil.
+    pub(crate) alone: fn(&Peer) -> bool,
     /// Why a library cannot be asked for it.
     pub(crate) lacks: fn(&Peer) -> Option<&'static str>,
     pub(crate) run: fn(&mut Meeting) -> Result<String, Failure>,
@@ -30,19 +30,37 @@ pub(crate) struct Case {
 
 /// All of them, in the order of the table.
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "counter", alone: true, lacks: nothing, run: counter::exact },
-    Case { name: "busy", alone: false, lacks: nothing, run: busy::each_way },
-    Case { name: "woken by it", alone: true, lacks: nothing, run: waking::ours },
-    Case { name: "wakes it", alone: true, lacks: nothing, run: waking::theirs },
-    Case { name: "expiry", alone: false, lacks: nothing, run: expiry::each_way },
-    Case { name: "kept", alone: false, lacks: nothing, run: keeping::each_way },
-    Case { name: "killed", alone: false, lacks: without_watchdog, run: keeping::killed },
-    Case { name: "stranger", alone: false, lacks: nothing, run: stranger::each_way },
-    Case { name: "fences", alone: false, lacks: without_tokens, run: fences::grow_across },
+    Case { name: "counter", alone: always, lacks: nothing, run: counter::exact },
+    Case { name: "busy", alone: never, lacks: nothing, run: busy::each_way },
+    Case { name: "woken by it", alone: where_told, lacks: nothing, run: waking::ours },
+    Case { name: "spinning", alone: never, lacks: spinning_for_nothing, run: waking::spinning },
+    Case { name: "wakes it", alone: where_told, lacks: nothing, run: waking::theirs },
+    Case { name: "expiry", alone: never, lacks: nothing, run: expiry::each_way },
+    Case { name: "kept", alone: never, lacks: nothing, run: keeping::each_way },
+    Case { name: "killed", alone: never, lacks: without_watchdog, run: keeping::killed },
+    Case { name: "stranger", alone: never, lacks: nothing, run: stranger::each_way },
+    Case { name: "fences", alone: never, lacks: without_tokens, run: fences::grow_across },
 ];
+
+fn always(_: &Peer) -> bool {
+    true
+}
+
+fn never(_: &Peer) -> bool {
+    false
+}
+
+/// Of releases, in a few milliseconds.
+fn where_told(peer: &Peer) -> bool {
+    peer.layout == "redisson"
+}
 
 fn nothing(_: &Peer) -> Option<&'static str> {
     None
+}
+
+fn spinning_for_nothing(peer: &Peer) -> Option<&'static str> {
+    (peer.layout == "redisson").then_some("its releases are told")
 }
 
 fn without_watchdog(peer: &Peer) -> Option<&'static str> {
