@@ -27,7 +27,7 @@ fn of(processes: usize, threads: usize) -> Result<u64, Failure> {
     struct Measured {
         operations: u64,
     }
-    let redisson = Peer::named("redisson-4").ok_or("no Redisson")?;
+    let redisson = Peer::measured_redisson().ok_or("no Redisson")?;
     let server = Redis::start()?;
     let drivers: Result<Vec<Driver>, Failure> =
         (0..processes).map(|_| Driver::keeping(KEEP, redisson, server.address())).collect();

@@ -14,6 +14,8 @@ use crate::peer::Peer;
 
 /// How long an answer may take, beyond what its command takes by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a driver may take to start, beyond that: Java has much to load, and the machine may be busy.
+const STARTING: Duration = Duration::from_secs(90);
 /// The lease of locks that a library keeps alive by itself.
 pub(crate) const KEEP: Duration = Duration::from_millis(2_000);
 
@@ -25,6 +27,8 @@ pub(crate) struct Driver {
     process: Child,
     commands: ChildStdin,
     answers: Receiver<String>,
+    /// What it was told last, for people.
+    told: String,
 }
 
 /// What `lock` came to.
@@ -69,8 +73,8 @@ impl Driver {
             // Nobody may listen any more.
             lines.for_each(|line| drop(sender.send(line)));
         });
-        let mut driver = Self { peer, title: String::new(), process, commands, answers };
-        let ready: Ready = driver.answer(Duration::ZERO)?;
+        let mut driver = Self { peer, title: String::new(), process, commands, answers, told: "start".into() };
+        let ready: Ready = driver.answer(STARTING)?;
         driver.title = format!("{} {}", ready.library, ready.version);
         Ok(driver)
     }
@@ -107,6 +111,17 @@ impl Driver {
         self.ask("unlock", key)
     }
 
+    /// leasehold alone: from now on it waits by asking again, not for hints.
+    pub(crate) fn spin(&mut self) -> Result<(), Failure> {
+        #[derive(Deserialize)]
+        struct Spinning {
+            spinning: bool,
+        }
+        self.tell("spin")?;
+        let answer: Spinning = self.answer(Duration::ZERO)?;
+        if answer.spinning { Ok(()) } else { Err("it does not spin".into()) }
+    }
+
     /// Tries to release what another holds.
     pub(crate) fn stranger(&mut self, key: &str) -> Result<Released, Failure> {
         self.ask("stranger", key)
@@ -130,14 +145,16 @@ impl Driver {
 
     /// Sends a command.
     pub(crate) fn tell(&mut self, command: &str) -> Result<(), Failure> {
+        self.told = command.to_owned();
         writeln!(self.commands, "{command}").map_err(|error| format!("{} is gone: {error}", self.peer.name).into())
     }
 
     /// The answer to the oldest command without one, which takes at most this by itself.
     pub(crate) fn answer<T: DeserializeOwned>(&mut self, takes: Duration) -> Result<T, Failure> {
         let line = self.answers.recv_timeout(takes + PATIENCE);
-        let line = line.map_err(|error| format!("{} does not answer: {error}", self.peer.name))?;
-        serde_json::from_str(&line).map_err(|_| format!("{} says {line}", self.peer.name).into())
+        let line = line.map_err(|error| format!("{} does not answer {:?}: {error}", self.peer.name, self.told))?;
+        serde_json::from_str(&line)
+            .map_err(|_| format!("{} answers {:?} with {line}", self.peer.name, self.told).into())
     }
 
     /// Kills it, as a machine that loses power would.

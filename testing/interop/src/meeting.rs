@@ -55,6 +55,17 @@ impl Meeting {
         format!("{}{name}", self.theirs.peer.prefix)
     }
 
+    /// Whatever is left on the server goes by itself. Redisson's tokens do not; that is its own affair.
+    pub(crate) fn nothing_lasts(&mut self) -> Result<(), Failure> {
+        for key in self.redis.command(&["KEYS", "*"])?.texts()? {
+            let lasts = self.redis.command(&["PTTL", key])?.number()? == -1;
+            if lasts && !key.starts_with("redisson_lock_token:") {
+                return Err(format!("{key} is left for ever").into());
+            }
+        }
+        Ok(())
+    }
+
     /// Who holds, and who wants.
     pub(crate) fn sides(&mut self, way: Way) -> (&mut Driver, &mut Driver, &mut Connection) {
         match way {

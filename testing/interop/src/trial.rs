@@ -63,7 +63,9 @@ fn trial(found: Arc<Found>, case: Case, peer: Peer) -> Trial {
 fn tried(found: &Found, case: Case, against: Peer, peer: Peer) -> Result<String, Failure> {
     let mut meeting = Meeting::of(against, peer)?;
     found.title(peer.name, &meeting.theirs.title);
-    (case.run)(&mut meeting)
+    let cell = (case.run)(&mut meeting)?;
+    meeting.nothing_lasts()?;
+    Ok(cell)
 }
 
 /// leasehold in the layout that the other one knows, or who takes its place.

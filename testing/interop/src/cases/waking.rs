@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::LONG;
 use crate::Failure;
 use crate::driver::{Driver, Taken};
@@ -33,10 +31,7 @@ pub(super) fn theirs(meeting: &mut Meeting) -> Result<String, Failure> {
 
 /// Ours waits, told not to rely on hints.
 pub(super) fn spinning(meeting: &mut Meeting) -> Result<String, Failure> {
-    #[derive(Deserialize)]
-    struct Spinning {}
-    meeting.ours.tell("spin")?;
-    let Spinning {} = meeting.ours.answer(Duration::ZERO)?;
+    meeting.ours.spin()?;
     meeting.ours.peer.waits = Waits::Asking(SPINNING);
     woken(meeting, Way::TheirsHolds)
 }
