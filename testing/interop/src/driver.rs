@@ -111,17 +111,6 @@ impl Driver {
         self.ask("unlock", key)
     }
 
-    /// leasehold alone: from now on it waits by asking again, not for hints.
-    pub(crate) fn spin(&mut self) -> Result<(), Failure> {
-        #[derive(Deserialize)]
-        struct Spinning {
-            spinning: bool,
-        }
-        self.tell("spin")?;
-        let answer: Spinning = self.answer(Duration::ZERO)?;
-        if answer.spinning { Ok(()) } else { Err("it does not spin".into()) }
-    }
-
     /// Tries to release what another holds.
     pub(crate) fn stranger(&mut self, key: &str) -> Result<Released, Failure> {
         self.ask("stranger", key)

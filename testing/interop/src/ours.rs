@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Client, ErrorKind, Fence, Guard, Lock, Owner, WaitMode};
+use leasehold::{Attempt, Client, ErrorKind, Fence, Guard, Lock, Owner};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -21,7 +21,7 @@ pub(crate) fn drive(arguments: &[String]) -> Result<(), Failure> {
     let url = format!("redis://127.0.0.1:{port}?layout={layout}&keep={keep_ms}ms");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let client = runtime.block_on(Client::connect(&url))?;
-    let mut ours = Ours { client, waiting: WaitMode::default(), held: HashMap::new() };
+    let mut ours = Ours { client, held: HashMap::new() };
     println!("{}", json!({"ready": true, "library": "leasehold", "version": env!("CARGO_PKG_VERSION")}));
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -38,7 +38,6 @@ pub(crate) fn drive(arguments: &[String]) -> Result<(), Failure> {
 
 struct Ours {
     client: Client,
-    waiting: WaitMode,
     held: HashMap<String, Guard>,
 }
 
@@ -49,10 +48,6 @@ impl Ours {
             ["unlock", name] => self.unlock(name).await,
             ["stranger", name] => self.stranger(name).await,
             ["token", name] => self.token(name).await,
-            ["spin"] => {
-                self.waiting = WaitMode::Spinning;
-                Ok(json!({"spinning": true}))
-            }
             ["count", name, file, span, workers, lease] => {
                 let lock = (*name != "-").then(|| self.with_lease(name, millis(lease).unwrap_or_default()));
                 count(lock, file, millis(span)?, workers.parse()?).await
@@ -62,7 +57,7 @@ impl Ours {
     }
 
     fn with_lease(&self, name: &str, lease: Duration) -> Lock {
-        let lock = self.client.lock(name).wait_mode(self.waiting);
+        let lock = self.client.lock(name);
         if lease.is_zero() { lock } else { lock.lease(lease) }
     }
 

@@ -50,8 +50,8 @@ const PYTHON: Tool = Tool { word: "python", programs: &["python3"] };
 const GO: Tool = Tool { word: "go", programs: &["go"] };
 const NODE: Tool = Tool { word: "node", programs: &["node", "npm"] };
 
-/// leasehold asks again at least so often when no hint comes.
-const RECHECK: Duration = Duration::from_secs(1);
+/// The longest pause of leasehold where nobody tells of a release.
+const SPINNING: Duration = Duration::from_millis(400);
 
 /// Every library but ours.
 pub(crate) const PEERS: &[Peer] = &[
@@ -138,7 +138,7 @@ impl Peer {
             command
         };
         // Those who use the plain layout tell nobody of a release.
-        let waits = if layout == "plain" { Waits::Asking(RECHECK) } else { Waits::Subscribed };
+        let waits = if layout == "plain" { Waits::Asking(SPINNING) } else { Waits::Subscribed };
         Self { name: "leasehold", needs: OURSELVES, prefix: "", layout, watchdog: true, waits, command }
     }
 

@@ -33,7 +33,6 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "counter", alone: always, lacks: nothing, run: counter::exact },
     Case { name: "busy", alone: never, lacks: nothing, run: busy::each_way },
     Case { name: "woken by it", alone: where_told, lacks: nothing, run: waking::ours },
-    Case { name: "spinning", alone: never, lacks: spinning_for_nothing, run: waking::spinning },
     Case { name: "wakes it", alone: where_told, lacks: nothing, run: waking::theirs },
     Case { name: "expiry", alone: never, lacks: nothing, run: expiry::each_way },
     Case { name: "kept", alone: never, lacks: nothing, run: keeping::each_way },
@@ -57,10 +56,6 @@ fn where_told(peer: &Peer) -> bool {
 
 fn nothing(_: &Peer) -> Option<&'static str> {
     None
-}
-
-fn spinning_for_nothing(peer: &Peer) -> Option<&'static str> {
-    (peer.layout == "redisson").then_some("its releases are told")
 }
 
 fn without_watchdog(peer: &Peer) -> Option<&'static str> {

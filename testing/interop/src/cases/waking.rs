@@ -16,9 +16,6 @@ const SIGNALLED: Duration = Duration::from_secs(1);
 /// Whoever asks again may be late, on a machine on which other cases run as well.
 const ROOM: Duration = Duration::from_millis(2_000);
 
-/// The longest pause of leasehold that spins, as far as it gets here.
-const SPINNING: Duration = Duration::from_millis(400);
-
 /// Ours waits.
 pub(super) fn ours(meeting: &mut Meeting) -> Result<String, Failure> {
     woken(meeting, Way::TheirsHolds)
@@ -27,13 +24,6 @@ pub(super) fn ours(meeting: &mut Meeting) -> Result<String, Failure> {
 /// Theirs waits.
 pub(super) fn theirs(meeting: &mut Meeting) -> Result<String, Failure> {
     woken(meeting, Way::OursHolds)
-}
-
-/// Ours waits, told not to rely on hints.
-pub(super) fn spinning(meeting: &mut Meeting) -> Result<String, Failure> {
-    meeting.ours.spin()?;
-    meeting.ours.peer.waits = Waits::Asking(SPINNING);
-    woken(meeting, Way::TheirsHolds)
 }
 
 fn woken(meeting: &mut Meeting, way: Way) -> Result<String, Failure> {
@@ -93,7 +83,7 @@ fn settled(waiter: &Driver, monitor: &mut Monitor, name: &str) -> Result<(), Fai
 
 fn rounds(waiter: Peer) -> usize {
     match waiter.waits {
-        Waits::Subscribed => 101,
+        Waits::Subscribed => 201,
         Waits::Signalled => 6,
         _ => 21,
     }
