@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, Outcome};
+use leasehold_core::{Error, ErrorKind, Name, Outcome};
 use redis::RedisError;
 
 pub(crate) fn no_such_option(option: &str) -> Error {
@@ -13,6 +13,11 @@ pub(crate) fn no_such_option(option: &str) -> Error {
 
 pub(crate) fn no_such_layout(layout: &str) -> Error {
     bad(format!("there is no layout {layout:?}; known are redisson and plain"))
+}
+
+pub(crate) fn reserved(name: &Name) -> Error {
+    let what = "a name that begins like this is a key that belongs to another lock";
+    Error::new(ErrorKind::BadArgument, "acquire", what).on_lock(name).with_hint("choose another name")
 }
 
 pub(crate) fn bad_limit(limit: &str) -> Error {

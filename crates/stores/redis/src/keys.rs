@@ -54,9 +54,17 @@ impl Keys<'_> {
 }
 
 const FENCE: &str = "leasehold_fence";
+/// What begins like this is not the name of a lock but a key that belongs to one.
+const RESERVED: [&str; 5] =
+    ["leasehold_fence:", "leasehold_lock:", "leasehold_line:", "leasehold_heard:", "redisson_lock_token:"];
 const RECORD: &str = "leasehold_lock";
 const CHANNEL: &str = "redisson_lock__channel";
 const HINT: &str = "leasehold_hint:";
+
+/// Whether a lock of this name would stand where something of another lock stands.
+pub(crate) fn is_reserved(name: &Name) -> bool {
+    RESERVED.iter().any(|prefix| name.as_str().starts_with(prefix))
+}
 
 /// The name that a record's key belongs to.
 pub(crate) fn name_of_record(key: &str) -> Option<Name> {

@@ -160,7 +160,10 @@ impl Link {
     async fn line(self: &Arc<Self>) -> Result<Line, Error> {
         match self.live() {
             Some(line) => Ok(line),
-            None => self.connect().await,
+            // Whoever connects may be in a runtime that stands still.
+            None => tokio::time::timeout(self.limit * 2, self.connect())
+                .await
+                .unwrap_or_else(|_| Err(error::connects_too_long(self.limit * 2))),
         }
     }
 

@@ -101,6 +101,12 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
             }))
         }
         "late" => Acquired::TooLate,
+        "spent" => {
+            let name = named(&mut parts, names)?;
+            let what =
+                "the last fence of this lock, or Redisson's token beside it, is too large to be counted on exactly";
+            return Err(Error::new(ErrorKind::Unfit, "acquire", what).on_lock(&name));
+        }
         "already" => {
             let name = named(&mut parts, names)?;
             let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";

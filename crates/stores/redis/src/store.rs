@@ -18,6 +18,7 @@ use redis::Cmd;
 
 use crate::config::{Config, Layout};
 use crate::ears::Ears;
+use crate::error;
 use crate::keys::{self, Keys};
 use crate::link::{Link, Mark};
 use crate::list;
@@ -229,6 +230,9 @@ impl Store for Redis {
             let what = "this store keeps exclusive locks only";
             return Call::done(Err(Error::new(ErrorKind::Unfit, "acquire", what).on_store(&self.0.label)));
         }
+        if let Some(name) = request.names.as_slice().iter().find(|name| keys::is_reserved(name)) {
+            return Call::done(Err(error::reserved(name).on_store(&self.0.label)));
+        }
         let inner = self.0.clone();
         let command = acquire_command(inner.layout, &inner.scripts.acquire, &request);
         self.call(async move {
@@ -327,7 +331,7 @@ impl Store for Redis {
         let inner = self.0.clone();
         self.call(async move {
             let (at, mut found) = list::inspect(&inner, vec![name.clone()], "one").await?;
-            found.pop().map(|found| (at, found)).ok_or_else(|| crate::error::unreadable("it is empty").on_lock(&name))
+            found.pop().map(|found| (at, found)).ok_or_else(|| error::unreadable("it is empty").on_lock(&name))
         })
     }
 

@@ -25,6 +25,10 @@ for name = 1, names do
       end
     end
   end
+  if not row.count or not row.record then
+    row.last, row.token = last_fence(at)
+    row.first = math.max(row.last + 1, seen + 1, (now - FENCE_EPOCH) * 8)
+  end
   if row.count then mine = mine + 1 end
   if row.again then again = again + 1 end
   rows[name] = row
@@ -42,11 +46,15 @@ for name = 1, names do
   if row.count and not row.again and names > 1 and not (shared and mine == names) then return {'already', now, name - 1} end
 end
 
+for name = 1, names do
+  local first = rows[name].first
+  if first and first + block > EXACT then return {'spent', now, name - 1} end
+end
+
 local function grant(at, row)
-  local last, token = last_fence(at)
-  local first = math.max(last + 1, seen + 1, (now - FENCE_EPOCH) * 8)
-  set_fence(at, first + block - 1, token)
-  local record = {tag, first, block, lease, now, about, request}
+  -- First of all: a server that is out of memory refuses this one, and nothing was written.
+  set_fence(at, row.first + block - 1, row.token)
+  local record = {tag, row.first, block, lease, now, about, request}
   if shared then
     record[7], record[8], record[9] = {request, now + lease * 1000}, {}, 0
   end
@@ -55,7 +63,7 @@ local function grant(at, row)
   local ms = math.max(lease, row.left)
   take(KEYS[at + 1], owner, request, foreign + 1, ms)
   save_record(KEYS[at + 3], record, ms)
-  return {first, block, foreign + 1, lease}
+  return {row.first, block, foreign + 1, lease}
 end
 
 -- The owner is here already: the same request sent again, or a re-entry of an owner that several clients share.

@@ -10,6 +10,8 @@ local FENCES_KEPT_MS = 691200000
 local BELIEVED = 3000000
 local FENCE_EPOCH = 1577836800000000
 local GIVEN_MAX = 64
+-- The largest number that is counted exactly.
+local EXACT = 9007199254740992
 local BROKEN, LINGER = 'leasehold:broken:', 'leasehold:linger'
 
 local time = redis.call('TIME')
@@ -18,40 +20,43 @@ local now = time[1] * 1000000 + time[2]
 local function whole(number) return string.format('%.0f', number) end
 local function ms_until(moment) return math.ceil((moment - now) / 1000) end
 
+-- A record that somebody damaged is as good as none.
 local function load_record(key, tag)
-  local packed = redis.call('GET', key)
-  if not packed then return nil end
-  local record = cmsgpack.unpack(packed)
-  if tag and record[1] ~= tag then return nil end
+  local packed = redis.pcall('GET', key)
+  if type(packed) ~= 'string' then return nil end
+  local ok, record = pcall(cmsgpack.unpack, packed)
+  if not ok or type(record) ~= 'table' or tag and record[1] ~= tag then return nil end
   return record
 end
 
 local function save_record(key, record, ms) redis.call('SET', key, cmsgpack.pack(record), 'PX', ms) end
 
-local function enlist(line, heard, client)
-  redis.call('ZADD', line, 'NX', whole(now), client)
-  redis.call('ZADD', heard, whole(now + BELIEVED), client)
-  redis.call('PEXPIRE', line, BELIEVED / 1000)
-  redis.call('PEXPIRE', heard, BELIEVED / 1000)
+-- Lists of who waits decide nothing, so a fault in them fails no call.
+local function strike(line, heard, client)
+  if redis.pcall('ZREM', line, client) == 1 then redis.pcall('ZREM', heard, client) end
 end
 
-local function strike(line, heard, client)
-  if redis.call('ZREM', line, client) == 1 then redis.call('ZREM', heard, client) end
+local function enlist(line, heard, client)
+  redis.pcall('ZADD', line, 'NX', whole(now), client)
+  redis.pcall('ZADD', heard, whole(now + BELIEVED), client)
+  redis.pcall('PEXPIRE', line, BELIEVED / 1000)
+  redis.pcall('PEXPIRE', heard, BELIEVED / 1000)
 end
 
 -- Takes those off the line that have not asked for too long; says how many are left.
 local function count_line(line, heard)
-  for _, client in ipairs(redis.call('ZRANGEBYSCORE', heard, '-inf', whole(now))) do strike(line, heard, client) end
-  return redis.call('ZCARD', line)
+  for _, client in ipairs(redis.pcall('ZRANGEBYSCORE', heard, '-inf', whole(now))) do strike(line, heard, client) end
+  local count = redis.pcall('ZCARD', line)
+  return type(count) == 'number' and count or 0
 end
 
 -- Tells the first in line that the lock may be free; where it does not listen, the next one.
 local function hint(line, name)
   local at = 0
   repeat
-    local client = redis.call('ZRANGE', line, at, at)[1]
+    local client = redis.pcall('ZRANGE', line, at, at)[1]
     at = at + 1
-  until not client or redis.call('PUBLISH', 'leasehold_hint:' .. client, name) > 0
+  until not client or redis.pcall('PUBLISH', 'leasehold_hint:' .. client, name) ~= 0
 end
 
 -- A server that is out of memory refuses a script's first write where it needs memory, and no later one. What is held must be kept,

@@ -8,6 +8,7 @@ for at = 1, #KEYS, 3 do
     if ARGV[1] ~= 'any' then error(found) end
     found = {-2}
   end
-  answer[#answer + 1] = {redis.call('ZCOUNT', KEYS[at + 2], '(' .. whole(now), '+inf'), found}
+  local waiting = redis.pcall('ZCOUNT', KEYS[at + 2], '(' .. whole(now), '+inf')
+  answer[#answer + 1] = {type(waiting) == 'number' and waiting or 0, found}
 end
 return answer

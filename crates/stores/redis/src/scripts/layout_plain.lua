@@ -32,7 +32,7 @@ end
 local function is_of(tag, value) return string.sub(value, 1, #tag) == string.sub(tag, 2) .. '/' end
 
 local function last_fence(at)
-  return tonumber(redis.call('GET', KEYS[at + 2]) or 0) or 0
+  return tonumber(redis.call('GET', KEYS[at + 2]) or nil) or 0
 end
 
 local function set_fence(at, fence) redis.call('SET', KEYS[at + 2], whole(fence), 'PX', FENCES_KEPT_MS) end

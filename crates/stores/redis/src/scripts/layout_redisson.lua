@@ -45,7 +45,8 @@ local function is_of(tag, owner) return string.sub(tag, 2) == owner end
 -- The largest fence given out: ours, or Redisson's own token where there is one.
 local function last_fence(at)
   local both = redis.call('MGET', KEYS[at + 2], KEYS[at + 6])
-  return math.max(tonumber(both[1] or 0) or 0, tonumber(both[2] or 0) or 0), both[2]
+  local fence, token = tonumber(both[1] or nil), tonumber(both[2] or nil)
+  return math.max(fence or 0, token or 0), token
 end
 
 local function set_fence(at, fence, token)
@@ -54,4 +55,4 @@ local function set_fence(at, fence, token)
 end
 
 -- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own.
-local function announce(at) redis.call('PUBLISH', KEYS[at + 7], '-0') end
+local function announce(at) redis.pcall('PUBLISH', KEYS[at + 7], '-0') end

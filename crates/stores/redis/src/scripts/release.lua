@@ -52,6 +52,8 @@ elseif give == 'hold' and not shared and record and record[7] ~= request then
   return {'not', now}
 end
 
+-- What can fail is asked before anything is written.
+local known, token = last_fence(0)
 if lingers > now then
   linger_on(lock, ms_until(lingers))
   -- For people: who held it last.
@@ -61,7 +63,6 @@ else
 end
 if record and used then
   local last = record[2] + record[3] - 1
-  local known, token = last_fence(0)
   if known == last and used < last then set_fence(0, math.max(used, record[2]), token) end
 end
 
