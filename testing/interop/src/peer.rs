@@ -22,6 +22,8 @@ pub(crate) struct Peer {
     /// Whether it keeps a lock alive by itself.
     pub(crate) watchdog: bool,
     pub(crate) waits: Waits,
+    /// Planted: what it writes behind every name, so that nobody shares its locks.
+    pub(crate) behind: &'static str,
     /// Where the drivers were built, and the layout.
     command: fn(&Path, &str) -> Command,
 }
@@ -61,6 +63,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "",
         layout: "redisson",
         watchdog: true,
+        behind: "",
         waits: Waits::Subscribed,
         command: |built, _| java(&built.join("redisson-4")),
     },
@@ -70,6 +73,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "",
         layout: "redisson",
         watchdog: true,
+        behind: "",
         waits: Waits::Subscribed,
         command: |built, _| java(&built.join("redisson-3")),
     },
@@ -79,6 +83,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "",
         layout: "plain",
         watchdog: false,
+        behind: "",
         waits: Waits::Asking(Duration::from_millis(100)),
         command: |built, _| python(built, "redis_py.py"),
     },
@@ -88,6 +93,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "lock:",
         layout: "plain",
         watchdog: true,
+        behind: "",
         waits: Waits::Signalled,
         command: |built, _| python(built, "python_redis_lock.py"),
     },
@@ -97,6 +103,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "redlock:",
         layout: "plain",
         watchdog: false,
+        behind: "",
         waits: Waits::Asking(Duration::from_millis(200)),
         command: |built, _| python(built, "pottery_redlock.py"),
     },
@@ -106,6 +113,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "",
         layout: "plain",
         watchdog: false,
+        behind: "",
         waits: Waits::Asking(Duration::from_millis(250)),
         command: |built, _| Command::new(built.join("redsync/redsync")),
     },
@@ -115,6 +123,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "",
         layout: "plain",
         watchdog: true,
+        behind: "",
         waits: Waits::Asking(Duration::from_millis(300)),
         command: |built, _| node(built, "redlock.mjs"),
     },
@@ -124,6 +133,7 @@ pub(crate) const PEERS: &[Peer] = &[
         prefix: "mutex:",
         layout: "plain",
         watchdog: true,
+        behind: "",
         waits: Waits::Asking(Duration::from_millis(10)),
         command: |built, _| node(built, "redis-semaphore.mjs"),
     },
@@ -139,7 +149,7 @@ impl Peer {
         };
         // Those who use the plain layout tell nobody of a release.
         let waits = if layout == "plain" { Waits::Asking(SPINNING) } else { Waits::Subscribed };
-        Self { name: "leasehold", needs: OURSELVES, prefix: "", layout, watchdog: true, waits, command }
+        Self { name: "leasehold", needs: OURSELVES, prefix: "", layout, watchdog: true, waits, behind: "", command }
     }
 
     /// The one of that name.
@@ -161,8 +171,9 @@ impl Peer {
     }
 
     /// By which name the library calls that key.
-    pub(crate) fn name_of<'a>(&self, key: &'a str) -> Result<&'a str, Failure> {
-        key.strip_prefix(self.prefix).ok_or_else(|| format!("{} cannot have the key {key}", self.name).into())
+    pub(crate) fn name_of(&self, key: &str) -> Result<String, Failure> {
+        let name = key.strip_prefix(self.prefix).ok_or_else(|| format!("{} cannot have the key {key}", self.name))?;
+        Ok(format!("{name}{}", self.behind))
     }
 }
 

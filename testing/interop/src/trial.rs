@@ -15,6 +15,8 @@ use crate::table::Found;
 const REQUIRE: &str = "LEASEHOLD_REQUIRE";
 /// A library that takes leasehold's place: shows that the drivers themselves are right.
 const AGAINST: &str = "LEASEHOLD_INTEROP_AGAINST";
+/// Meets a leasehold that shares nothing with it; one that starts quickly and can do all that cases ask for.
+const PLANTED: &str = "redis-semaphore";
 /// Cases that mostly wait, side by side.
 const TOGETHER: usize = 8;
 
@@ -35,7 +37,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn trials(found: &Arc<Found>, alone: bool) -> Vec<Trial> {
     let all = CASES.iter().flat_map(|case| PEERS.iter().map(move |peer| (case, peer)));
     let these = all.filter(|(case, peer)| (case.alone)(peer) == alone);
-    these.map(|(case, peer)| trial(found.clone(), *case, *peer)).collect()
+    let mut trials: Vec<Trial> = these.map(|(case, peer)| trial(found.clone(), *case, *peer)).collect();
+    if !alone {
+        trials.extend(CASES.iter().filter_map(|case| planted(*case)));
+    }
+    trials
 }
 
 fn trial(found: Arc<Found>, case: Case, peer: Peer) -> Trial {
@@ -58,6 +64,22 @@ fn trial(found: Arc<Found>, case: Case, peer: Peer) -> Trial {
         found.cell(peer.name, case.name, cell);
         result.map(drop).map_err(|error| Failed::from(error.to_string()))
     })
+}
+
+/// Where leasehold has a lock of its own instead of the one that is shared, the case must object.
+fn planted(case: Case) -> Option<Trial> {
+    let (peer, objects) = (Peer::named(PLANTED)?, case.objects?);
+    let mut ours = Peer::leasehold(peer.layout);
+    ours.behind = "-planted";
+    if ours.needs.missing().or_else(|| peer.needs.missing()).is_some() {
+        return None;
+    }
+    let name = format!("planted::{}", case.name.replace(' ', "_"));
+    Some(Trial::test(name, move || match Meeting::of(ours, peer).and_then(|mut meeting| (case.run)(&mut meeting)) {
+        Err(error) if error.to_string().contains(objects) => Ok(()),
+        Err(error) => Err(format!("something else went wrong: {error}").into()),
+        Ok(cell) => Err(format!("it finds nothing wrong: {cell}").into()),
+    }))
 }
 
 fn tried(found: &Found, case: Case, against: Peer, peer: Peer) -> Result<String, Failure> {

@@ -51,7 +51,7 @@ fn count(meeting: &mut Meeting, key: &str, span: Duration) -> Result<Counts, Fai
 }
 
 fn begin(driver: &mut Driver, key: &str, path: &str, span: Duration) -> Result<(), Failure> {
-    let name = if key == "-" { key } else { driver.peer.name_of(key)? };
+    let name = if key == "-" { key.to_owned() } else { driver.peer.name_of(key)? };
     // Kept where that is how the library is used; a lease that outlasts the case for the rest.
     let lease = if driver.peer.layout == "redisson" || driver.peer.name == "leasehold" { Duration::ZERO } else { LONG };
     driver.tell(&format!("count {name} {path} {} {WORKERS} {}", span.as_millis(), lease.as_millis()))

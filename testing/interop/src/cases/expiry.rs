@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use super::LONG;
+use super::{EARLY, LONG};
 use crate::Failure;
 use crate::driver::Taken;
 use crate::meeting::{BOTH, Meeting, Way};
 use crate::peer::{Peer, Waits};
 
 const LEASE: Duration = Duration::from_secs(2);
-/// The server counts whole milliseconds.
-const EARLY: Duration = Duration::from_millis(2);
 /// For a busy machine, on which other cases run as well.
 const ROOM: Duration = Duration::from_millis(1_500);
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::LONG;
+use super::{EARLY, LONG};
 use crate::Failure;
 use crate::clock::now_us;
 use crate::driver::{Driver, KEEP, Taken};
@@ -62,13 +62,16 @@ pub(super) fn killed(meeting: &mut Meeting) -> Result<String, Failure> {
 fn after_killing(meeting: &mut Meeting, way: Way) -> Result<Duration, Failure> {
     let key = meeting.key(format_args!("killed-{way}"));
     let (holder, other, _) = meeting.sides(way);
-    holder.must_lock(&key, Duration::ZERO)?;
+    let held = holder.must_lock(&key, Duration::ZERO)?;
     let wait = if other.peer.waits == Waits::Signalled { KEEP + Duration::from_secs(1) } else { LONG };
     other.begin_lock(&key, LONG, wait)?;
     let at = now_us();
     holder.kill()?;
     let taken: Taken = other.answer(wait)?;
     let late = Duration::from_micros(taken.at_us.saturating_sub(at));
+    if Duration::from_micros(taken.at_us) + EARLY < Duration::from_micros(held.from_us) + KEEP {
+        return Err(format!("{} has the lock before the lease is over", other.peer.name).into());
+    }
     if !taken.got || late > KEEP + ROOM {
         return Err(format!("{} does not have the lock {late:?} after its holder was killed", other.peer.name).into());
     }

@@ -17,6 +17,9 @@ use crate::peer::Peer;
 /// Longer than any case takes: a lease that plays no part.
 const LONG: Duration = Duration::from_secs(60);
 
+/// The server counts whole milliseconds.
+const EARLY: Duration = Duration::from_millis(2);
+
 /// One thing that is tried.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
@@ -25,20 +28,46 @@ pub(crate) struct Case {
     pub(crate) alone: fn(&Peer) -> bool,
     /// Why a library cannot be asked for it.
     pub(crate) lacks: fn(&Peer) -> Option<&'static str>,
+    /// What it says where the two do not share the lock at all; none where that is not what it tries.
+    pub(crate) objects: Option<&'static str>,
     pub(crate) run: fn(&mut Meeting) -> Result<String, Failure>,
 }
 
 /// All of them, in the order of the table.
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "counter", alone: always, lacks: nothing, run: counter::exact },
-    Case { name: "busy", alone: never, lacks: nothing, run: busy::each_way },
-    Case { name: "woken by it", alone: where_told, lacks: nothing, run: waking::ours },
-    Case { name: "wakes it", alone: where_told, lacks: nothing, run: waking::theirs },
-    Case { name: "expiry", alone: never, lacks: nothing, run: expiry::each_way },
-    Case { name: "kept", alone: never, lacks: nothing, run: keeping::each_way },
-    Case { name: "killed", alone: never, lacks: without_watchdog, run: keeping::killed },
-    Case { name: "stranger", alone: never, lacks: nothing, run: stranger::each_way },
-    Case { name: "fences", alone: never, lacks: without_tokens, run: fences::grow_across },
+    Case { name: "counter", alone: always, lacks: nothing, objects: Some("were counted"), run: counter::exact },
+    Case { name: "busy", alone: never, lacks: nothing, objects: Some("gets what"), run: busy::each_way },
+    Case {
+        name: "woken by it",
+        alone: where_told,
+        lacks: nothing,
+        objects: Some("before it is released"),
+        run: waking::ours,
+    },
+    Case {
+        name: "wakes it",
+        alone: where_told,
+        lacks: nothing,
+        objects: Some("before it is released"),
+        run: waking::theirs,
+    },
+    Case {
+        name: "expiry",
+        alone: never,
+        lacks: nothing,
+        objects: Some("before the lease is over"),
+        run: expiry::each_way,
+    },
+    Case { name: "kept", alone: never, lacks: nothing, objects: Some("gets what"), run: keeping::each_way },
+    Case {
+        name: "killed",
+        alone: never,
+        lacks: without_watchdog,
+        objects: Some("before the lease is over"),
+        run: keeping::killed,
+    },
+    Case { name: "stranger", alone: never, lacks: nothing, objects: None, run: stranger::each_way },
+    Case { name: "fences", alone: never, lacks: without_tokens, objects: None, run: fences::grow_across },
 ];
 
 fn always(_: &Peer) -> bool {

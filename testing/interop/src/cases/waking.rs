@@ -50,7 +50,8 @@ fn one(meeting: &mut Meeting, way: Way, monitor: &mut Monitor, round: usize) -> 
     holder.must_lock(&key, LONG)?;
     let wait = if waiter.peer.waits == Waits::Signalled { SIGNALLED } else { LONG };
     waiter.begin_lock(&key, LONG, wait)?;
-    settled(waiter, monitor, waiter.peer.name_of(&key)?)?;
+    // The bare name: it stands in the key, and in whatever else the waiter sleeps on.
+    settled(waiter, monitor, key.strip_prefix(waiter.peer.prefix).unwrap_or(&key))?;
     let released = holder.must_unlock(&key)?;
     let taken: Taken = waiter.answer(wait)?;
     if !taken.got || taken.at_us < released.from_us {
