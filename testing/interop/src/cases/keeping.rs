@@ -12,7 +12,7 @@ use crate::peer::Waits;
 /// Several leases long.
 const HELD: Duration = KEEP.saturating_mul(3);
 /// For a busy machine, and the longest pause between two questions.
-const ROOM: Duration = Duration::from_millis(2_000);
+const ROOM: Duration = Duration::from_millis(4_000);
 
 pub(super) fn each_way(meeting: &mut Meeting) -> Result<String, Failure> {
     for way in BOTH {
