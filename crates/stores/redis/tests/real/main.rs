@@ -1,0 +1,28 @@
+//! The store on real servers: what Redisson's own tests ask of a lock, defects of Redisson that must be absent, the keys that are
+//! made, and the script that checks fences. The table in docs/redis.md goes by the names of these cases.
+//!
+//! Without `redis-server` they show as ignored, unless LEASEHOLD_TEST_ALL is set: then that is a failure.
+
+mod defects;
+mod fence_script;
+mod keys;
+mod renewal;
+mod rlock;
+mod scene;
+
+use std::process::ExitCode;
+
+use leasehold_faults::servers::{Missing, Redis};
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let missing = Redis::is_there().err();
+    let topics = [rlock::CASES, renewal::CASES, defects::CASES, keys::CASES, fence_script::CASES];
+    let trials = topics.into_iter().flatten().map(|(name, run)| match &missing {
+        Some(error) if Missing::may_be_ignored(error) => {
+            Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)
+        }
+        _ => Trial::test(*name, || Ok(run()?)),
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
