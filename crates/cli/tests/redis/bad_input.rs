@@ -160,6 +160,14 @@ fn a_wrong_type_beside_the_name() -> Checked {
             let waits = run(&url, &["acquire", "a", "--wait", "300ms"]);
             assert!(matches!(waits.code, Some(75 | 78)), "{waits:?}");
             assert_eq!(server.command(&["SMEMBERS", beside])?.texts()?, ["of mine"], "{layout} {beside}");
+            // On a free name it is granted whole, or not at all.
+            server.command(&["DEL", "a"])?;
+            let takes = run(&url, &["acquire", "a", "--owner", "you", "--no-wait"]);
+            let taken = server.command(&["EXISTS", "a"])?.number()? == 1;
+            assert!(takes.code == Some(if taken { 0 } else { 78 }), "{layout} {beside}: {taken} {takes:?}");
+            if taken {
+                run(&url, &["acquire", "a", "--no-wait"]).is(75);
+            }
         }
     }
     Ok(())

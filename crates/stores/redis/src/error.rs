@@ -20,6 +20,12 @@ pub(crate) fn reserved(name: &Name) -> Error {
     Error::new(ErrorKind::BadArgument, "acquire", what).on_lock(name).with_hint("choose another name")
 }
 
+pub(crate) fn reserved_owner(during: &'static str) -> Error {
+    let what =
+        "an owner 'mode', or one that begins with 'leasehold:', means something else where locks keep their owners";
+    Error::new(ErrorKind::BadArgument, during, what).with_hint("choose another owner")
+}
+
 pub(crate) fn bad_limit(limit: &str) -> Error {
     bad(format!("timeout={limit} is not a time limit between 10ms and 1m; write it like 500ms or 2s"))
 }

@@ -140,6 +140,12 @@ pub(crate) fn request_of(text: &str) -> Option<RequestId> {
     Some(RequestId { client: ClientId([half(0)?, half(16)?]), number: number.parse().ok()? })
 }
 
+/// Owners that mean something else where a lock keeps its owner: a lock that lingers or was broken, and the mode of Redisson's
+/// read-write locks.
+pub(crate) fn is_reserved_owner(owner: &StoreOwner) -> bool {
+    matches!(owner, StoreOwner::Shared(id) if id.starts_with("leasehold:") || &**id == "mode")
+}
+
 /// An owner with its kind before it.
 pub(crate) fn tag(owner: &StoreOwner) -> String {
     match owner {

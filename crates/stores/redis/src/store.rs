@@ -233,6 +233,9 @@ impl Store for Redis {
         if let Some(name) = request.names.as_slice().iter().find(|name| keys::is_reserved(name)) {
             return Call::done(Err(error::reserved(name).on_store(&self.0.label)));
         }
+        if keys::is_reserved_owner(&request.owner) {
+            return Call::done(Err(error::reserved_owner("acquire").on_store(&self.0.label)));
+        }
         let inner = self.0.clone();
         let command = acquire_command(inner.layout, &inner.scripts.acquire, &request);
         self.call(async move {
@@ -284,6 +287,9 @@ impl Store for Redis {
     }
 
     fn release(&self, request: Release) -> Call<Reply<Released>> {
+        if keys::is_reserved_owner(&request.owner) {
+            return Call::done(Err(error::reserved_owner("release").on_store(&self.0.label)));
+        }
         let inner = self.0.clone();
         let command = release_command(inner.layout, &inner.scripts.release, &request);
         self.call(async move {

@@ -2,12 +2,15 @@
 
 local PARTS = 5
 
+-- An owner may have slashes in it, a request has none.
+local function owner_in(value) return string.match(value, '^(.*)/') end
+
 -- 1 where the lock is of this request (of any request of this owner, where it is not known), or nothing.
 local function holds_of(key, owner, request)
   local value = redis.call('GET', key)
   if not value then return nil end
   if request ~= '' then return value == owner .. '/' .. request and 1 or nil end
-  return string.sub(value, 1, #owner + 1) == owner .. '/' and 1 or nil
+  return owner_in(value) == owner and 1 or nil
 end
 
 local function is_shared() return false end
@@ -29,7 +32,7 @@ local function owners(key)
   return {{value, 1}}
 end
 
-local function is_of(tag, value) return string.sub(value, 1, #tag) == string.sub(tag, 2) .. '/' end
+local function is_of(tag, value) return owner_in(value) == string.sub(tag, 2) end
 
 local function last_fence(at)
   return tonumber(redis.call('GET', KEYS[at + 2]) or nil) or 0

@@ -6,6 +6,7 @@
 mod defects;
 mod fence_script;
 mod keys;
+mod owners;
 mod renewal;
 mod rlock;
 mod scene;
@@ -17,7 +18,7 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
     let missing = Redis::is_there().err();
-    let topics = [rlock::CASES, renewal::CASES, defects::CASES, keys::CASES, fence_script::CASES];
+    let topics = [rlock::CASES, renewal::CASES, defects::CASES, keys::CASES, owners::CASES, fence_script::CASES];
     let trials = topics.into_iter().flatten().map(|(name, run)| match &missing {
         Some(error) if Missing::may_be_ignored(error) => {
             Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)

@@ -1,0 +1,36 @@
+//! Where a server is: databases, and sockets of the file system.
+
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::redis::Settings;
+
+use crate::harness::{Case, Checked, keys, run, run_with, url};
+
+pub(crate) const CASES: &[Case] =
+    &[("places::a_socket", a_socket), ("places::databases_are_apart", databases_are_apart)];
+
+fn a_socket() -> Checked {
+    let lines = "user default on nopass ~* &* +@all\nuser ada on >secret ~* &* +@all";
+    let server = Redis::with(Settings::default().socket().users(lines))?;
+    let socket = format!("redis+unix://{}", server.socket().display());
+    run(&socket, &["acquire", "a", "--lease", "1m"]).is(0);
+    // The same server, the same lock.
+    run(&url(&server), &["acquire", "a", "--no-wait"]).is(75);
+    run(&format!("{socket}?db=2"), &["acquire", "a", "--no-wait"]).is(0);
+    run_with(&format!("{socket}?user=ada"), Some("secret"), &["show", "a"]).is(0);
+    run_with(&format!("{socket}?user=ada"), Some("wrong"), &["show", "a"]).fails(78, "does not let us in", "password");
+    run(&format!("{socket}?user=ada"), &["show", "a"]).fails(78, "does not let us in", "password");
+    run(&format!("{socket}?db=two"), &["show", "a"]).fails(64, "db=two", "");
+    run(&socket, &["doctor", "--json"]).is(0).checks().has("opening", "ok", &socket);
+    run(&format!("{socket}.gone"), &["acquire", "a", "--no-wait"]).fails(69, "connection failed", "");
+    Ok(())
+}
+
+fn databases_are_apart() -> Checked {
+    let server = Redis::start()?;
+    let in_three = format!("{}/3", url(&server));
+    run(&in_three, &["acquire", "a", "--lease", "1m"]).is(0);
+    assert_eq!(keys(&server)?, [""; 0], "it stands in the wrong database");
+    run(&url(&server), &["acquire", "a", "--no-wait"]).is(0);
+    run(&in_three, &["acquire", "a", "--no-wait"]).is(75);
+    Ok(())
+}
