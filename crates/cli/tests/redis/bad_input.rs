@@ -8,7 +8,7 @@ use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 use leasehold_faults::servers::resp::Reply;
 
-use crate::harness::{Case, Checked, at, keys, run, run_with, unable_to_save, url, url_of, with_replica};
+use crate::harness::{Case, Checked, Held, at, keys, run, run_with, unable_to_save, url, url_of, with_replica};
 
 pub(crate) const CASES: &[Case] = &[
     ("bad_input::a_wrong_password", a_wrong_password),
@@ -90,6 +90,7 @@ fn out_of_memory() -> Checked {
         let hold = |owner: &'static str| ["acquire", "held", "--lease", "1m", "--no-wait", "--owner", owner];
         run(&url, &hold("me")).is(0);
         run(&url, &["acquire", "doomed", "--lease", "1m"]).is(0);
+        let lingering = Held::start(&url, &["run", "lingers", "--at-least", "10m"]);
         if layout == "redisson" {
             run(&url, &hold("me")).is(0);
         }
@@ -110,6 +111,8 @@ fn out_of_memory() -> Checked {
         run(&url, &["release", "held", "--owner", "me"]).is(0);
         run(&url, &["release", "held", "--owner", "me"]).is(77);
         run(&url, &["break", "doomed", "--yes"]).is(0);
+        lingering.ends(0);
+        assert!(server.command(&["PTTL", "lingers"])?.number()? > 60_000, "it does not linger");
         run(&url, &["break", "doomed", "--yes", "--now"]).is(0);
         server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
         run(&url, &hold("you")).is(0);

@@ -1,7 +1,8 @@
 //! A server, and the command run on it.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
@@ -50,6 +51,29 @@ pub(crate) fn run_with(url: &str, password: Option<&str>, args: &[&str]) -> Ran 
     let ended = command.output().expect("the command");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Ran { code: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+}
+
+/// A command that runs under a lock until it is told to end.
+pub(crate) struct Held(Child);
+
+impl Held {
+    /// Starts it, and waits until it has the lock.
+    pub(crate) fn start(url: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.env_clear().env("LEASEHOLD_STORE", url).args(args).args(["-c", "echo ready; read -r _"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command");
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("a pipe");
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+
+    /// Lets it end, and it ends like this.
+    pub(crate) fn ends(mut self, code: i32) {
+        self.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("somebody reads");
+        assert_eq!(self.0.wait().expect("an end").code(), Some(code));
+    }
 }
 
 impl Ran {

@@ -89,8 +89,7 @@ local granted = {'granted', now}
 for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
   granted[#granted + 1] = (row.count and row.record) and enter(at, row) or grant(at, row)
-  -- Not before: a server that is out of memory would take it for a write that must be followed by all others. And whatever stands
-  -- there, a grant is not to be told as an error.
-  pcall(strike, KEYS[at + 4], KEYS[at + 5], client)
+  -- Not before: a server that is out of memory would take it for a write that must be followed by all others.
+  strike(KEYS[at + 4], KEYS[at + 5], client)
 end
 return granted

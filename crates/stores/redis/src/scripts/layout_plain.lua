@@ -17,7 +17,11 @@ local function is_shared() return false end
 
 local function take(key, owner, request, _, ms) redis.call('SET', key, owner .. '/' .. request, 'PX', ms) end
 
-local function linger_on(key, ms) redis.call('SET', key, LINGER, 'PX', ms) end
+local function linger_on(key, ms)
+  -- First, because a server that is out of memory lets it through, and what follows it.
+  redis.call('DEL', key)
+  redis.call('SET', key, LINGER, 'PX', ms)
+end
 
 local function break_at_end(key)
   local value = redis.call('GET', key)
