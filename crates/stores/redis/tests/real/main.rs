@@ -7,6 +7,7 @@ mod defects;
 mod fence_script;
 mod keys;
 mod owners;
+mod paper;
 mod renewal;
 mod rlock;
 mod scene;
@@ -16,10 +17,13 @@ use std::process::ExitCode;
 use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
+/// Every case.
+const TOPICS: [&[scene::Case]; 7] =
+    [rlock::CASES, renewal::CASES, defects::CASES, keys::CASES, owners::CASES, fence_script::CASES, paper::CASES];
+
 fn main() -> ExitCode {
     let missing = Redis::is_there().err();
-    let topics = [rlock::CASES, renewal::CASES, defects::CASES, keys::CASES, owners::CASES, fence_script::CASES];
-    let trials = topics.into_iter().flatten().map(|(name, run)| match &missing {
+    let trials = TOPICS.iter().copied().flatten().map(|(name, run)| match &missing {
         Some(error) if Missing::may_be_ignored(error) => {
             Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)
         }
