@@ -176,10 +176,10 @@ impl Story {
     /// What was wrong.
     pub fn check(&self, promise: Promise) -> Result<(), Failure> {
         for holds in self.holds.values() {
+            told::check(holds, &self.forgot, promise)?;
             exclusion::check(holds, &self.forgot, promise)?;
             fences::check(holds, &self.forgot, promise)?;
             lost_before::check(holds, &self.forgot, promise)?;
-            told::check(holds, &self.forgot, promise)?;
         }
         Ok(())
     }

@@ -3,14 +3,18 @@
 //! It is none of those that the operating system gives to clients: one that connects to such a port while nobody listens there may be
 //! connected to itself.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use crate::Failure;
 
 /// Below what Linux gives to clients.
 const FIRST: u16 = 20_000;
 const MANY: u16 = 10_000;
+/// Those that this process had: a client that a test has left behind may still look for its server there.
+static HAD: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// How many are tried before it is given up.
 const TRIES: u32 = 1_000;
 
@@ -23,7 +27,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// One that is free.
+    /// One that is free, and that this process did not have before.
     ///
     /// # Errors
     ///
@@ -35,7 +39,9 @@ impl Port {
         for _ in 0..TRIES {
             let number = FIRST + u16::try_from(getrandom::u32()? % u32::from(MANY))?;
             let file = OpenOptions::new().create(true).append(true).open(folder.join(number.to_string()))?;
-            if file.try_lock().is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
+            let is_free = || TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok();
+            let is_new = || HAD.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+            if file.try_lock().is_ok() && is_free() && is_new() {
                 return Ok(Self { number, _reserved: file });
             }
         }

@@ -20,8 +20,8 @@ const READY: &str = "Ready to accept connections";
 const TAKEN: &str = "Address already in use";
 /// How often another port is tried.
 const PORTS: u32 = 5;
-/// The user of the tests themselves, where there is a list of users.
-const TESTER: (&str, &str) = ("leasehold-tester", "leasehold-tester");
+/// The name of a test's own connections; and of its user, with that password, where there is a list of users.
+pub const TESTER: &str = "leasehold-tester";
 
 /// How a server is to be started. By default it keeps everything in memory alone.
 #[derive(Clone, Default, Debug)]
@@ -264,9 +264,8 @@ fn run(settings: &Settings, folder: &Path, port: &Port) -> Result<Process, Failu
         option("requirepass", password);
     }
     if let Some(lines) = &settings.users {
-        let (name, password) = TESTER;
         let file = folder.join("users.acl");
-        fs::write(&file, format!("{lines}\nuser {name} on >{password} ~* &* +@all\n"))?;
+        fs::write(&file, format!("{lines}\nuser {TESTER} on >{TESTER} ~* &* +@all\n"))?;
         option("aclfile", &file.display().to_string());
     }
     for (name, value) in &settings.options {
@@ -284,9 +283,10 @@ fn run(settings: &Settings, folder: &Path, port: &Port) -> Result<Process, Failu
 fn connect(settings: &Settings, port: &Port) -> Result<Connection, Failure> {
     let mut connection = Connection::open(port.address())?;
     if settings.users.is_some() {
-        connection.command(&["AUTH", TESTER.0, TESTER.1])?;
+        connection.command(&["AUTH", TESTER, TESTER])?;
     } else if let Some(password) = &settings.password {
         connection.command(&["AUTH", password])?;
     }
+    connection.command(&["CLIENT", "SETNAME", TESTER])?;
     Ok(connection)
 }
