@@ -28,7 +28,8 @@ pub trait Deployment: Send + Sync {
     /// Why it cannot do this; none where it can.
     fn lacks(&self, hook: Hook) -> Option<&'static str>;
 
-    /// Makes a place for one trial: empty, and seen by nobody else. An error says why the deployment cannot be used here.
+    /// Makes a place for one trial: empty, and seen by nobody else. An error fails, but for a program that is missing:
+    /// [`Missing`](leasehold_faults::servers::Missing).
     fn open(&self) -> Boxed<Result<Arc<dyn Place>, Failure>>;
 }
 

@@ -57,8 +57,17 @@ impl Remote {
     ///
     /// When it cannot be started.
     pub fn planted(world: &World, bug: Planted) -> Result<Self, Failure> {
+        Self::at(&world.url(), bug)
+    }
+
+    /// Starts a process on a store that is no world of a case's.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub fn at(url: &str, bug: Planted) -> Result<Self, Failure> {
         let who = getrandom::u64()?;
-        let mut command = child::command(&world.url(), Job::Obey { who, bug })?;
+        let mut command = child::command(url, Job::Obey { who, bug })?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (orders, answers) = (child.stdin.take(), child.stdout.take());
         let open = Open::default();

@@ -1,6 +1,6 @@
 //! A layer of chaos around a store: it loses, delays and hangs calls as it is told to, loses hints, and counts calls by kind.
 //!
-//! It never changes an answer: whatever comes through is what the store said.
+//! It never changes an answer, but for one that is asked for as a planted bug: [`Fault::Hide`].
 
 mod store;
 
@@ -47,6 +47,8 @@ pub enum Fault {
     Hang,
     /// It is pending for so many polls, then applied, then pending for as many again.
     Polls(u32),
+    /// A renewal is answered as if it had succeeded, whatever the store said. For planting a bug.
+    Hide,
     /// An acquire stays in a dead socket until [`Chaos::deliver`]; the caller hears that the outcome is unknown.
     Park,
 }

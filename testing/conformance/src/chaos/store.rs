@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold::{Capability, Error, ErrorKind, Name, Outcome, Store};
 use tokio::runtime::{Builder, Runtime};
@@ -54,6 +54,7 @@ async fn meet<T: Unpin>(
             Err(lost("the reply was lost", Outcome::Unknown))
         }
         Fault::LoseRequest(outcome) => Err(lost("the request was lost", outcome)),
+        Fault::Hide => call(&inner).await,
         Fault::Park => Err(lost("the request sits in a dead socket", Outcome::Unknown)),
         Fault::Delay(late) => {
             sleep(late).await;
@@ -133,7 +134,16 @@ impl Store for Stormy {
     }
 
     fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
-        self.call(Kind::Renew, move |inner| inner.renew(leases))
+        let fault = self.chaos.meet(Kind::Renew);
+        if matches!(fault, Some((Fault::Hide, _))) {
+            let kept = leases.iter().map(|renew| Renewed::Kept { left: renew.term }).collect();
+            let reply = self.inner.renew(leases);
+            return Call::pending(async {
+                let at = reply.await.map_or_else(|_| leasehold_clock::wall(), |answered| answered.at);
+                Ok(Answered { at, result: kept })
+            });
+        }
+        self.met(fault, move |inner| inner.renew(leases))
     }
 
     fn release(&self, request: Release) -> Call<Reply<Released>> {

@@ -4,6 +4,7 @@ mod fork;
 mod obey;
 pub mod planted;
 mod pupil;
+mod recorded;
 pub(crate) mod work;
 
 use std::process::{Command, ExitCode};

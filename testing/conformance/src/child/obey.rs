@@ -10,15 +10,18 @@ use leasehold::Client;
 use super::planted::Planted;
 use super::pupil::Pupil;
 use crate::case::{Checked, Failure};
-use crate::chaos::Chaos;
+use crate::chaos::{Chaos, Fault, Kind};
 
 /// Obeys until the end.
 pub(super) fn obey(url: &str, who: &str, bug: &str) -> Checked {
     end_with_parent()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let chaos = Chaos::new();
-    let client = runtime.block_on(Client::builder(url).layer(chaos.clone()).connect())?;
     let bug = Planted::named(bug).ok_or("no such bug")?;
+    if bug == Planted::HidesRenewals {
+        chaos.every(Kind::Renew, Fault::Hide);
+    }
+    let client = runtime.block_on(Client::builder(url).layer(chaos.clone()).connect())?;
     let pupil = Arc::new(Pupil::new(client, chaos, who.parse()?, bug));
     for line in std::io::stdin().lock().lines() {
         let (line, pupil) = (line?, pupil.clone());

@@ -14,14 +14,20 @@ pub enum Planted {
     Believes,
     /// It keeps what it was to drop.
     Keeps,
+    /// It does not listen to the lost signal.
+    Deaf,
+    /// Every renewal seems to succeed.
+    HidesRenewals,
 }
 
-const ALL: [(Planted, &str); 5] = [
+const ALL: [(Planted, &str); 7] = [
     (Planted::Nothing, "nothing"),
     (Planted::NoLock, "no lock"),
     (Planted::FirstFence, "first fence"),
     (Planted::Believes, "believes"),
     (Planted::Keeps, "keeps"),
+    (Planted::Deaf, "deaf"),
+    (Planted::HidesRenewals, "hides renewals"),
 ];
 
 impl Planted {

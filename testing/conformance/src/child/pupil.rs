@@ -5,9 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold::{Attempt, Client, Guard};
+use tokio::sync::watch;
 
 use super::planted::Planted;
-use super::{fork, work};
+use super::{fork, recorded, work};
 use crate::ask::{Ask, attempt};
 use crate::case::Failure;
 use crate::chaos::Chaos;
@@ -23,13 +24,15 @@ pub(super) struct Pupil {
     pub(super) who: u64,
     pub(super) bug: Planted,
     guards: Mutex<HashMap<String, Guard>>,
+    /// Whether what it records is to end.
+    pub(super) enough: watch::Sender<bool>,
 }
 
 type Said = Result<String, Failure>;
 
 impl Pupil {
     pub(super) fn new(client: Client, chaos: Chaos, who: u64, bug: Planted) -> Self {
-        Self { client, chaos, who, bug, guards: Mutex::default() }
+        Self { client, chaos, who, bug, guards: Mutex::default(), enough: watch::Sender::new(false) }
     }
 
     fn guards(&self) -> MutexGuard<'_, HashMap<String, Guard>> {
@@ -67,6 +70,13 @@ impl Pupil {
             ["count", name, folder, times] => work::count(self, name, folder, times.parse()?).await,
             ["turn", folder, ask @ ..] => work::turn(self, folder, ask).await,
             ["work", name, folder] => work::for_ever(self, name, folder).await,
+            ["record", history, turns, nanos, ask @ ..] => {
+                recorded::record(self, history, turns.parse()?, nanos, ask).await
+            }
+            ["enough"] => {
+                self.enough.send_replace(true);
+                Ok("enough".into())
+            }
             ["drops", name, times, seed] => work::drops(self, name, times.parse()?, seed.parse()?).await,
             _ => Err(format!("there is no such command: {words:?}").into()),
         }

@@ -2,6 +2,7 @@
 
 mod file;
 mod memory;
+mod redis;
 
 use std::sync::Arc;
 
@@ -9,5 +10,10 @@ use crate::deployment::Deployment;
 
 /// All of them.
 pub fn all() -> Vec<Arc<dyn Deployment>> {
-    vec![Arc::new(memory::Memory), Arc::new(file::File)]
+    vec![
+        Arc::new(memory::Memory),
+        Arc::new(file::File),
+        Arc::new(redis::Redis { name: "redis-redisson", layout: "redisson" }),
+        Arc::new(redis::Redis { name: "redis-plain", layout: "plain" }),
+    ]
 }
