@@ -17,6 +17,9 @@ use crate::ears::Ears;
 use crate::error;
 use crate::script::Script;
 
+/// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
+/// second and a half, and must not sleep for longer than two once the server is back.
+const SLOWEST_ATTEMPT: u32 = 4;
 /// So many channels are subscribed to in one command.
 const CHANNELS_AT_ONCE: usize = 1_000;
 
@@ -187,9 +190,9 @@ impl Link {
                 Ok(line)
             }
             Err(error) => {
-                let attempt = attempts.failed;
+                let attempt = attempts.failed.min(SLOWEST_ATTEMPT);
                 let pause = waiting::retry_pause(&mut attempts.rng, attempt);
-                attempts.failed = attempt.saturating_add(1);
+                attempts.failed = attempt + 1;
                 attempts.not_before = leasehold_clock::now() + pause;
                 attempts.error = Some(error.clone());
                 Err(error)
