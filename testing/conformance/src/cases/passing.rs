@@ -167,7 +167,10 @@ async fn two_clients_share(world: World) -> Checked {
     }
     let began = Instant::now();
     let total = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
-    eventually(async || total() > 1_000 && began.elapsed() > Duration::from_secs(2)).await?;
+    // However long a busy machine takes for them: the limit is that of the trial.
+    while total() <= 1_000 || began.elapsed() <= Duration::from_secs(2) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     stop.store(true, Ordering::Relaxed);
     while let Some(done) = set.join_next().await {
         done??;
