@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Guard};
+use leasehold::{Client, Guard, Outcome};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::TESTER;
@@ -105,21 +105,28 @@ fn names_used_once(layout: Layout) -> Checked {
         for task in 0..AT_A_TIME {
             let client = client.clone();
             tasks.spawn(async move {
+                let mut unknown = 0;
                 for number in (task..names).step_by(AT_A_TIME) {
-                    client.lock(format!("name {number}")).acquire().await?.release().await?;
+                    let guard = client.lock(format!("name {number}")).acquire().await?;
+                    match guard.release().await {
+                        // The client goes on giving it back; that must leave nothing either.
+                        Err(error) if error.outcome() == Outcome::Unknown => unknown += 1,
+                        released => released?,
+                    }
                 }
-                Ok::<(), leasehold::Error>(())
+                Ok::<u32, leasehold::Error>(unknown)
             });
         }
+        let mut unknown = 0;
         while let Some(done) = tasks.join_next().await {
-            done??;
+            unknown += done??;
         }
         let took = began.elapsed();
         nothing_is_left(&server).await?;
-        assert_eq!(client.in_use(), 0);
+        eventually("the client has forgotten them", async || Ok(client.in_use() == 0)).await?;
         let memory = server.command(&["INFO", "memory"])?;
         let used = memory.text()?.lines().find(|line| line.starts_with("used_memory_human")).map(str::to_owned);
-        println!("{names} names in {took:?}, {used:?}");
+        println!("{names} names in {took:?}, {unknown} releases unknown at first, {used:?}");
         Ok(())
     })
 }
