@@ -55,11 +55,12 @@ fn names_waited_for_at_once(layout: Layout) -> Checked {
             let waiter = waiter.clone();
             async move { all(&waiter, names).await }
         });
-        let all_wait = async || {
-            let lines = server.command(&["EVAL", "return #redis.call('KEYS', 'leasehold_line:*')", "0"])?.number()?;
-            Ok(usize::try_from(lines)? == names)
-        };
-        eventually("all wait", all_wait).await?;
+        let in_line = || server.command(&["EVAL", "return #redis.call('KEYS', 'leasehold_line:*')", "0"])?.number();
+        if let Err(error) = eventually("all wait", async || Ok(usize::try_from(in_line()?)? == names)).await {
+            let stats = server.command(&["INFO", "stats"])?;
+            let made = stats.text()?.lines().find(|line| line.starts_with("total_connections_received")).unwrap_or("");
+            return Err(format!("{error}: {} of {names} names, {made}", in_line()?).into());
+        }
         println!("{names} taken in {took:?}, waited for after {:?}", began.elapsed());
         let clients = server.command(&["CLIENT", "LIST"])?;
         let ours = clients.text()?.lines().filter(|client| !client.contains(TESTER)).count();
