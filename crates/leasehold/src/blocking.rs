@@ -15,10 +15,8 @@ use std::time::Duration;
 use leasehold_core::port::Break;
 use leasehold_core::table::Loss;
 use leasehold_core::{Error, ErrorKind, Fence, Owner, WaitMode};
-use tokio::runtime::Handle;
 
 use crate::holder::{Holder, Status};
-use crate::keeper::Keeper;
 use crate::lost::LostSignal;
 use crate::random;
 
@@ -51,7 +49,7 @@ impl Client {
     ///
     /// As [`crate::Client::connect`].
     pub fn connect(url: &str) -> Result<Self, Error> {
-        Self::connect_with(crate::Client::builder(url))
+        Ok(Self { inner: block_on(crate::Client::connect(url))? })
     }
 
     /// Connects with settings: layers, a listener, defaults.
@@ -60,9 +58,7 @@ impl Client {
     ///
     /// As [`crate::ClientBuilder::connect`].
     pub fn connect_with(builder: crate::ClientBuilder) -> Result<Self, Error> {
-        let keeper = Keeper::spawn()?;
-        let runtime = keeper.handle.clone();
-        Ok(Self { inner: block_on(&runtime, builder.connect_with(keeper))? })
+        Ok(Self { inner: block_on(builder.connect())? })
     }
 
     /// The blocking twin of a client.
@@ -91,7 +87,7 @@ impl Client {
     ///
     /// As [`crate::Client::inspect`].
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Status, Error> {
-        block_on(&self.inner.runtime(), self.inner.inspect(name))
+        block_on(self.inner.inspect(name))
     }
 
     /// Every lock that is held, or lingers, and whose name begins with `prefix`.
@@ -100,7 +96,7 @@ impl Client {
     ///
     /// As [`crate::Client::list`].
     pub fn list(&self, prefix: &str) -> Result<Vec<Status>, Error> {
-        block_on(&self.inner.runtime(), self.inner.list(prefix))
+        block_on(self.inner.list(prefix))
     }
 
     /// Takes a lock away from its holder: for operators.
@@ -109,7 +105,7 @@ impl Client {
     ///
     /// As [`crate::Client::break_lock`].
     pub fn break_lock(&self, name: impl AsRef<str>, how: Break) -> Result<Status, Error> {
-        block_on(&self.inner.runtime(), self.inner.break_lock(name, how))
+        block_on(self.inner.break_lock(name, how))
     }
 
     /// Gives back everything that is held, and waits for it.
@@ -118,7 +114,7 @@ impl Client {
     ///
     /// As [`crate::Client::close`].
     pub fn close(&self) -> Result<(), Error> {
-        block_on(&self.inner.runtime(), self.inner.close())
+        block_on(self.inner.close())
     }
 }
 
@@ -174,7 +170,7 @@ impl Lock {
     /// As [`crate::Lock::acquire`].
     pub fn acquire(&self) -> Result<Guard, Error> {
         let lock = self.mine()?;
-        block_on(&lock.runtime(), lock.acquire()).map(Guard::new)
+        block_on(lock.acquire()).map(Guard::new)
     }
 
     /// Asks once, and does not wait.
@@ -184,7 +180,7 @@ impl Lock {
     /// As [`crate::Lock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Attempt, Error> {
         let lock = self.mine()?;
-        block_on(&lock.runtime(), lock.try_acquire()).map(Attempt::of)
+        block_on(lock.try_acquire()).map(Attempt::of)
     }
 
     /// Waits until the lock is ours, at most this long.
@@ -194,7 +190,7 @@ impl Lock {
     /// As [`crate::Lock::acquire_within`].
     pub fn acquire_within(&self, limit: Duration) -> Result<Attempt, Error> {
         let lock = self.mine()?;
-        block_on(&lock.runtime(), lock.acquire_within(limit)).map(Attempt::of)
+        block_on(lock.acquire_within(limit)).map(Attempt::of)
     }
 
     /// Makes a lease that was left to its explicit owner last longer.
@@ -203,7 +199,7 @@ impl Lock {
     ///
     /// As [`crate::Lock::renew`].
     pub fn renew(&self, fence: Option<Fence>, term: Duration) -> Result<Duration, Error> {
-        block_on(&self.inner.runtime(), self.inner.renew(fence, term))
+        block_on(self.inner.renew(fence, term))
     }
 
     /// Gives back one hold of a lock that was left to its explicit owner; answers how many it has left.
@@ -212,7 +208,7 @@ impl Lock {
     ///
     /// As [`crate::Lock::release`].
     pub fn release(&self, fence: Option<Fence>) -> Result<u32, Error> {
-        block_on(&self.inner.runtime(), self.inner.release(fence))
+        block_on(self.inner.release(fence))
     }
 
     /// Gives back every hold of a lock that was left to its explicit owner.
@@ -221,7 +217,7 @@ impl Lock {
     ///
     /// As [`crate::Lock::release_all`].
     pub fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
-        block_on(&self.inner.runtime(), self.inner.release_all(fence))
+        block_on(self.inner.release_all(fence))
     }
 
     fn mine(&self) -> Result<crate::Lock, Error> {
@@ -279,7 +275,7 @@ impl Guard {
     ///
     /// As [`crate::Guard::release`].
     pub fn release(self) -> Result<(), Error> {
-        block_on(&self.inner.runtime(), self.inner.release())
+        block_on(self.inner.release())
     }
 
     /// Leaves a fixed lease to its explicit owner.
@@ -300,7 +296,7 @@ impl Guard {
     ///
     /// As [`crate::Guard::extend`].
     pub fn extend(&self, term: Duration) -> Result<(), Error> {
-        block_on(&self.inner.runtime(), self.inner.extend(term))
+        block_on(self.inner.extend(term))
     }
 }
 
@@ -319,8 +315,7 @@ impl Deref for Guard {
 ///
 /// When it is called from async code.
 pub fn wait_lost(signal: &LostSignal) -> Result<Option<Loss>, Error> {
-    may_block()?;
-    Ok(wait_for(signal.wait()))
+    block_on(async { Ok(signal.wait().await) })
 }
 
 /// Unparks a thread.
@@ -336,9 +331,8 @@ impl Wake for Unpark {
     }
 }
 
-fn block_on<T>(keepers: &Handle, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     may_block()?;
-    let _context = keepers.enter();
     wait_for(future)
 }
 
@@ -350,7 +344,7 @@ fn may_block() -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs a future on this thread. Timers, background work and a store's sockets are on the keeper's runtime, so none is needed here.
+/// Runs a future on this thread. Timers and background work are on the keeper's runtime, so none is needed here.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

@@ -107,6 +107,14 @@ impl ClientBuilder {
         self
     }
 
+    /// The URL, where there is one, with the password that goes with it.
+    pub(crate) fn url(&self) -> Result<Option<StoreUrl>, Error> {
+        match &self.source {
+            Source::Stores { .. } => Ok(None),
+            Source::Url(url) => Ok(Some(StoreUrl::parse(url)?.with_password(self.password.clone()))),
+        }
+    }
+
     /// Connects, and learns the store's clock.
     ///
     /// # Errors
@@ -117,19 +125,7 @@ impl ClientBuilder {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
-        self.connect_with(Keeper::spawn()?).await
-    }
-
-    /// The URL, where there is one, with the password that goes with it.
-    pub(crate) fn url(&self) -> Result<Option<StoreUrl>, Error> {
-        match &self.source {
-            Source::Stores { .. } => Ok(None),
-            Source::Url(url) => Ok(Some(StoreUrl::parse(url)?.with_password(self.password.clone()))),
-        }
-    }
-
-    /// With a keeper whose runtime may already be in use.
-    pub(crate) async fn connect_with(self, keeper: Keeper) -> Result<Client, Error> {
+        let keeper = Keeper::spawn()?;
         let (callers, keepers, options) = match self.source {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {
@@ -327,11 +323,6 @@ impl Client {
         self.shell.errands.done().await;
         self.shell.store.close(self.shell.client).await;
         Ok(())
-    }
-
-    /// The keeper's runtime, for callers that have none.
-    pub(crate) fn runtime(&self) -> tokio::runtime::Handle {
-        self.shell.background.clone()
     }
 
     fn named(&self, name: impl AsRef<str>) -> Result<Name, Error> {

@@ -42,11 +42,6 @@ struct Piece {
 }
 
 impl Guard {
-    /// The keeper's runtime, for callers that have none.
-    pub(crate) fn runtime(&self) -> tokio::runtime::Handle {
-        self.shell.background.clone()
-    }
-
     pub(crate) fn new(shell: Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
         let piece = |(name, grant): (&Name, &Grant)| Piece { name: name.clone(), hold: grant.hold, fence: grant.fence };
         let pieces = names.as_slice().iter().zip(grants).map(piece).collect();

@@ -90,11 +90,6 @@ enum Patience {
 }
 
 impl Lock {
-    /// The keeper's runtime, for callers that have none.
-    pub(crate) fn runtime(&self) -> tokio::runtime::Handle {
-        self.shell.0.background.clone()
-    }
-
     pub(crate) fn new(shell: Handle, names: Result<Names, Error>, options: Arc<Options>, about: Arc<About>) -> Self {
         let (names, bad_name) = match names {
             Ok(names) => (names, None),

@@ -1,20 +1,21 @@
 //! One multiplexed connection to a server that is made anew when it fails, and what it is subscribed to.
 //!
-//! It is driven by the runtime of whoever first needed it. When that runtime goes away, the next caller connects in its own.
+//! Whatever others may wait for (connecting, subscribing) is done on a thread of our own, never in a caller's future.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::waiting::{self, Rng};
 use leasehold_core::{Error, ErrorKind, Moment};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
+use redis::{Arg, AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 
 use crate::config::Config;
 use crate::ears::Ears;
 use crate::error;
+use crate::runtime::{behind, on_ours};
 use crate::script::Script;
 
 /// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
@@ -55,6 +56,8 @@ impl PartialEq for Mark {
 #[derive(Default)]
 struct LineState {
     gone: AtomicBool,
+    /// When the last answer came, on the clock of [`Moment`]: a server that is slow need not be dead.
+    heard: AtomicU64,
     subscribed: Mutex<HashSet<String>>,
 }
 
@@ -115,14 +118,11 @@ impl Link {
         }))
     }
 
-    /// Calls a script by its digest; where the server has forgotten it, it is told again.
+    /// Calls a script by its digest; where the server has forgotten it, with its text.
     pub(crate) async fn call(self: &Arc<Self>, script: &Script, command: Cmd) -> Result<Value, Error> {
         match self.send(&command).await {
             Err(failed) if failed.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(&script.text);
-                self.query(&load).await?;
-                self.query(&command).await
+                self.query(&by_text(script, &command)).await
             }
             answer => answer.map_err(Failed::into_error),
         }
@@ -135,12 +135,22 @@ impl Link {
 
     async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failed> {
         let mut line = self.line().await.map_err(Failed::Unconnected)?;
+        let sent = leasehold_clock::now();
         let answer = line.connection.send_packed_command(command).await.and_then(Value::extract_error);
-        answer.map_err(|cause| self.failed(&line, cause))
+        match answer {
+            Err(cause) if cause.is_timeout() && line.state.heard_after(sent) => Err(Failed::Answered(cause)),
+            Err(cause) => Err(self.failed(&line, cause)),
+            Ok(answer) => {
+                line.state.hears();
+                Ok(answer)
+            }
+        }
     }
 
     fn failed(&self, line: &Line, cause: RedisError) -> Failed {
-        if cause.is_io_error() || cause.is_unrecoverable_error() {
+        // A server that was made a replica keeps its connections; another may be at the address by now.
+        let demoted = || cause.to_string().contains("READONLY");
+        if cause.is_io_error() || cause.is_unrecoverable_error() || demoted() {
             self.forget(line);
         }
         Failed::Answered(cause)
@@ -163,16 +173,13 @@ impl Link {
     async fn line(self: &Arc<Self>) -> Result<Line, Error> {
         match self.live() {
             Some(line) => Ok(line),
-            // Whoever connects may be in a runtime that stands still.
-            None => tokio::time::timeout(self.limit * 2, self.connect())
-                .await
-                .unwrap_or_else(|_| Err(error::connects_too_long(self.limit * 2))),
+            None => on_ours(self.clone().connect()).await,
         }
     }
 
     /// One connects, and the others wait for what comes of it.
     #[cold]
-    async fn connect(self: &Arc<Self>) -> Result<Line, Error> {
+    async fn connect(self: Arc<Self>) -> Result<Line, Error> {
         let mut attempts = self.connecting.lock().await;
         if let Some(line) = self.live() {
             return Ok(line);
@@ -185,8 +192,8 @@ impl Link {
             Ok(line) => {
                 (attempts.failed, attempts.error) = (0, None);
                 *self.current() = Some(line.clone());
-                drop(attempts);
-                self.resubscribe(&line).await;
+                let (link, new) = (self.clone(), line.clone());
+                behind(async move { link.resubscribe(&new).await });
                 Ok(line)
             }
             Err(error) => {
@@ -233,7 +240,8 @@ impl Link {
     /// Subscribes, and comes back when the server has confirmed it.
     pub(crate) async fn subscribe(self: &Arc<Self>, channels: Vec<String>) -> Result<(), Error> {
         let line = self.line().await?;
-        self.subscribe_on(&line, channels).await
+        let link = self.clone();
+        on_ours(async move { link.subscribe_on(&line, channels).await }).await
     }
 
     async fn subscribe_on(self: &Arc<Self>, line: &Line, mut channels: Vec<String>) -> Result<(), Error> {
@@ -267,7 +275,9 @@ impl Link {
         let mut connection = line.connection.clone();
         for some in unneeded.chunks(CHANNELS_AT_ONCE) {
             if let Err(cause) = connection.unsubscribe(some).await {
+                // With the connection its subscriptions end.
                 drop(self.failed(&line, cause));
+                return;
             }
         }
     }
@@ -285,11 +295,7 @@ impl Link {
         if !self.ears.anybody_waits() || self.healing.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            self.healing.store(false, Ordering::Release);
-            return;
-        };
-        runtime.spawn(async move {
+        behind(async move {
             while let Err(error) = link.line().await {
                 if error.kind() != ErrorKind::Unreachable || !link.ears.anybody_waits() {
                     break;
@@ -308,9 +314,29 @@ impl Link {
 }
 
 impl LineState {
+    fn hears(&self) {
+        self.heard.store(leasehold_clock::now().as_nanos(), Ordering::Relaxed);
+    }
+
+    fn heard_after(&self, sent: Moment) -> bool {
+        self.heard.load(Ordering::Relaxed) > sent.as_nanos()
+    }
+
     fn subscribed(&self) -> MutexGuard<'_, HashSet<String>> {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The same call with the script's text in place of its digest.
+fn by_text(script: &Script, command: &Cmd) -> Cmd {
+    let mut by_text = redis::cmd("EVAL");
+    by_text.arg(&script.text);
+    for arg in command.args_iter().skip(2) {
+        if let Arg::Simple(word) = arg {
+            by_text.arg(word);
+        }
+    }
+    by_text
 }
 
 /// Why there is no answer.

@@ -23,7 +23,7 @@ use crate::keys::{self, Keys};
 use crate::link::{Link, Mark};
 use crate::list;
 use crate::reply;
-use crate::runtime::anywhere;
+use crate::runtime::with_ours;
 use crate::script::{Script, Scripts};
 
 /// A server of Redis.
@@ -70,7 +70,7 @@ impl Redis {
         work: impl Future<Output = Result<(StoreTime, T), Error>> + Send + 'static,
     ) -> Call<Reply<T>> {
         let inner = self.0.clone();
-        Call::pending(anywhere(async move {
+        Call::pending(with_ours(async move {
             let sent = leasehold_clock::now();
             match work.await {
                 Ok((at, result)) => {
@@ -305,7 +305,7 @@ impl Store for Redis {
         let (store, inner) = (self.clone(), self.0.clone());
         inner.ears.add(client, &name, &sink);
         let channels = inner.ears.channels_of(client, &name);
-        Call::pending(anywhere(async move {
+        Call::pending(with_ours(async move {
             let subscribed = inner.link.subscribe(channels).await;
             subscribed.map_err(|error| error.during("watch").on_store(&inner.label).on_lock(&name))?;
             Ok(Answered { at: store.estimated(), result: () })
@@ -319,7 +319,7 @@ impl Store for Redis {
         if !in_line && !idle {
             return Call::done(());
         }
-        Call::pending(anywhere(async move {
+        Call::pending(with_ours(async move {
             if in_line {
                 let script = &inner.scripts.leave;
                 let keys = Keys(&name);

@@ -19,6 +19,7 @@ const PROBES: &[&[&str]] = &[
     &["HDEL", KEY, "field"],
     &["HGET", KEY, "field"],
     &["HGETALL", KEY],
+    &["HLEN", KEY],
     &["HSET", KEY, "field", "value", "a field without a value"],
     &["MGET", KEY],
     &["PEXPIRE", KEY, "1"],

@@ -48,7 +48,7 @@ end
 
 for name = 1, names do
   local first = rows[name].first
-  if first and first + block > EXACT then return {'spent', now, name - 1} end
+  if first and not (first + block < EXACT) then return {'spent', now, name - 1} end
 end
 
 local function grant(at, row)

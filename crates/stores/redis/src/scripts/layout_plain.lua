@@ -33,7 +33,7 @@ end
 local function owners(key)
   local value = redis.call('GET', key)
   if not value or value == LINGER then return {} end
-  return {{value, 1}}
+  return {{string.sub(value, 1, 1024), 1}}
 end
 
 local function is_of(tag, value) return owner_in(value) == string.sub(tag, 2) end

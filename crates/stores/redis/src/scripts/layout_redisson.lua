@@ -1,15 +1,31 @@
 -- The layout of Redisson: the lock is a hash from owner to count.
 
 local PARTS = 7
+-- A hash with more fields than this is no lock, and is not looked at more closely.
+local FIELDS_MAX = 64
+
+-- What stands in a field need not be a count.
+local function counted(text)
+  local count = tonumber(text)
+  return count and count >= 1 and count <= 4294967295 and math.floor(count) or 1
+end
 
 -- How many holds the owner has, or nothing. An asking of one client is an owner of its own, so the request tells nothing new.
-local function holds_of(key, owner, request) return tonumber(redis.call('HGET', key, owner) or nil) end
+local function holds_of(key, owner, request)
+  local count = redis.call('HGET', key, owner)
+  return count and counted(count) or nil
+end
 
 local function is_shared(tag) return string.byte(tag) == 115 end
 
 local function take(key, owner, request, count, ms)
   redis.call('HSET', key, owner, count)
-  redis.call('PEXPIRE', key, ms)
+  local set = redis.pcall('PEXPIRE', key, ms)
+  if type(set) == 'table' and set.err then
+    -- Whoever may not set an expiry must not leave a lock for ever.
+    if redis.call('PTTL', key) == -1 then redis.call('DEL', key) end
+    error(set)
+  end
 end
 
 local function linger_on(key, ms)
@@ -19,6 +35,7 @@ end
 
 -- Ends the right of whoever holds it, and leaves the lock to its lease.
 local function break_at_end(key)
+  if redis.call('HLEN', key) > FIELDS_MAX then return end
   local fields = redis.call('HGETALL', key)
   for at = 1, #fields, 2 do
     local owner = fields[at]
@@ -32,10 +49,12 @@ end
 
 -- Owners and counts, as they are kept.
 local function owners(key)
+  local size = redis.call('HLEN', key)
+  if size > FIELDS_MAX then return {{'(a hash of ' .. size .. ' fields)', 1}} end
   local found = {}
   local fields = redis.call('HGETALL', key)
   for at = 1, #fields, 2 do
-    if fields[at] ~= 'mode' and fields[at] ~= LINGER then found[#found + 1] = {fields[at], tonumber(fields[at + 1]) or 1} end
+    if fields[at] ~= 'mode' and fields[at] ~= LINGER then found[#found + 1] = {fields[at], counted(fields[at + 1])} end
   end
   return found
 end

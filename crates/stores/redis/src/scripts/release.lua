@@ -48,8 +48,13 @@ if shared and record and give ~= 'all' then
     table.insert(record[8], request)
     return still(holds, foreign)
   end
-elseif give == 'hold' and not shared and record and record[7] ~= request then
+elseif give == 'hold' and (shared or record and record[7] ~= request) then
+  -- Without a record the holds of a shared owner are another library's.
   return {'not', now}
+elseif give == 'one' and shared and count > 1 then
+  insist(lock)
+  take(lock, kept_as, request, count - 1, math.max(1, redis.call('PTTL', lock)))
+  return {'still', now, count - 1}
 end
 
 -- What can fail is asked before anything is written.

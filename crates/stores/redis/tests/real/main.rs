@@ -3,6 +3,7 @@
 //!
 //! Without `redis-server` they show as ignored, unless LEASEHOLD_TEST_ALL is set: then that is a failure.
 
+mod attacks;
 mod defects;
 mod fence_script;
 mod keys;
@@ -18,8 +19,16 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 7] =
-    [rlock::CASES, renewal::CASES, defects::CASES, keys::CASES, owners::CASES, fence_script::CASES, paper::CASES];
+const TOPICS: [&[scene::Case]; 8] = [
+    attacks::CASES,
+    rlock::CASES,
+    renewal::CASES,
+    defects::CASES,
+    keys::CASES,
+    owners::CASES,
+    fence_script::CASES,
+    paper::CASES,
+];
 
 fn main() -> ExitCode {
     let missing = Redis::is_there().err();

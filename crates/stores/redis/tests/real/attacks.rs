@@ -1,0 +1,208 @@
+//! What an adversary found: each of these once broke a promise.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+use leasehold::port::{ClientId, Give, Release, Released, RequestId, StoreOwner};
+use leasehold::{Client, ErrorKind, Name, Owner, Store};
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::redis::Settings;
+use leasehold_redis::Config;
+
+use crate::scene::{Case, Checked, LIMIT, S, block_on, client, eventually, number, url};
+
+pub(crate) const CASES: &[Case] = &[
+    ("attacks::one_that_connects_and_is_not_polled_stops_nobody", || block_on(one_that_connects_and_is_not_polled())),
+    ("attacks::runtimes_without_sockets_and_timers_will_do", runtimes_without_sockets_and_timers),
+    ("attacks::a_runtime_that_stands_still_stops_nobody", a_runtime_that_stands_still),
+    ("attacks::a_withdrawal_takes_no_hold_of_redissons", || block_on(a_withdrawal_takes_no_hold_of_redissons())),
+    ("attacks::keys_beside_a_lock_are_no_names", || block_on(keys_beside_a_lock_are_no_names())),
+    ("attacks::a_fault_beside_the_lock_fails_no_call", || block_on(a_fault_beside_the_lock_fails_no_call())),
+    ("attacks::a_user_without_channels_releases", || block_on(a_user_without_channels_releases())),
+    ("attacks::a_user_without_expiry_leaves_nothing_for_ever", || block_on(a_user_without_expiry_leaves_nothing())),
+    ("attacks::large_hashes_of_others_are_passed_over", || block_on(large_hashes_of_others_are_passed_over())),
+    ("attacks::numbers_of_others_are_not_counts", || block_on(numbers_of_others_are_not_counts())),
+    ("attacks::tokens_beyond_counting_are_refused", || block_on(tokens_beyond_counting_are_refused())),
+    ("attacks::scripts_are_forgotten_all_the_time", || block_on(scripts_are_forgotten_all_the_time())),
+];
+
+/// As `select!` leaves a future that has lost.
+async fn polled_once<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_fn(|task| Poll::Ready(std::pin::Pin::new(&mut *future).poll(task).is_ready())).await
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT / 6, future).await.expect("it ends in time")
+}
+
+fn cut_all(server: &Redis) -> Checked {
+    for kind in ["normal", "pubsub"] {
+        server.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])?;
+    }
+    Ok(())
+}
+
+async fn one_that_connects_and_is_not_polled() -> Checked {
+    let server = Redis::start()?;
+    let client = client(&server).await?;
+    for _ in 0..20 {
+        cut_all(&server)?;
+        let (lock, other) = (client.lock("a"), client.lock("b"));
+        let mut first = Box::pin(lock.acquire());
+        polled_once(&mut first).await;
+        soon(other.acquire()).await?.release().await?;
+        soon(client.inspect("c")).await?;
+        drop(first);
+    }
+    Ok(())
+}
+
+fn runtimes_without_sockets_and_timers() -> Checked {
+    let server = Redis::start()?;
+    for runtime in [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()] {
+        let (mut runtime, url) = (runtime, url(&server));
+        runtime.worker_threads(1).build()?.block_on(async {
+            let client = Client::connect(&url).await?;
+            client.lock("a").acquire().await?.release().await
+        })?;
+    }
+    Ok(())
+}
+
+/// Whoever connected first goes on to do something else than driving its runtime.
+fn a_runtime_that_stands_still() -> Checked {
+    let server = Redis::start()?;
+    let build = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (still, other) = (build()?, build()?);
+    let client = still.block_on(client(&server))?;
+    still.block_on(async { client.lock("a").acquire().await?.release().await })?;
+    other.block_on(async {
+        soon(client.inspect("a")).await?;
+        soon(client.lock("b").acquire()).await?.release().await
+    })?;
+    Ok(())
+}
+
+async fn a_withdrawal_takes_no_hold_of_redissons() -> Checked {
+    let server = Redis::start()?;
+    let place = format!("//{}", server.address());
+    let store = leasehold_redis::Redis::new(&Config::new("redis", &place, &[], None)?)?;
+    let id = RequestId { client: ClientId([1, 2]), number: 3 };
+    let release = |give| Release {
+        client: id.client,
+        name: Name::new("x").expect("a name"),
+        owner: StoreOwner::Shared("app:1".into()),
+        fence: None,
+        give,
+        last_used: None,
+        linger: std::time::Duration::ZERO,
+        rejoin: false,
+    };
+    server.command(&["HSET", "x", "app:1", "2"])?;
+    server.command(&["PEXPIRE", "x", "60000"])?;
+    assert_eq!(store.release(release(Give::Hold(id))).await?.result, Released::NotHeld);
+    assert_eq!(store.release(release(Give::One(id))).await?.result, Released::StillHeld(1));
+    assert_eq!(server.command(&["HGET", "x", "app:1"])?.text()?, "1");
+    assert!(number(&server, &["PTTL", "x"])? > 50_000);
+    Ok(())
+}
+
+async fn keys_beside_a_lock_are_no_names() -> Checked {
+    let server = Redis::start()?;
+    let client = client(&server).await?;
+    for beside in ["leasehold_lock:{a}", "leasehold_fence:{a}", "leasehold_line:{a}", "leasehold_heard::{a}"] {
+        let error = client.lock(beside).acquire().await.expect_err("it is no name");
+        assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
+    }
+    assert_eq!(number(&server, &["DBSIZE"])?, 0);
+    Ok(())
+}
+
+async fn a_fault_beside_the_lock_fails_no_call() -> Checked {
+    for layout in ["redisson", "plain"] {
+        let server = Redis::start()?;
+        let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
+        for beside in ["leasehold_line:{b}", "leasehold_heard:{b}", "leasehold_lock:{b}"] {
+            server.command(&["RPUSH", beside, "not what it should be"])?;
+            let both = client.lock_all(["a", "b"]).acquire().await?;
+            server.command(&["DEL", beside])?;
+            server.command(&["RPUSH", beside, "nor this"])?;
+            both.release().await?;
+            assert_eq!(number(&server, &["EXISTS", "a", "b"])?, 0, "{layout} {beside}");
+            server.command(&["DEL", beside])?;
+        }
+    }
+    Ok(())
+}
+
+async fn a_user_without_channels_releases() -> Checked {
+    let server = Redis::with(Settings::default().users("user default on nopass ~* resetchannels +@all"))?;
+    let client = client(&server).await?;
+    client.lock("a").acquire().await?.release().await?;
+    assert_eq!(number(&server, &["EXISTS", "a"])?, 0);
+    Ok(())
+}
+
+async fn a_user_without_expiry_leaves_nothing() -> Checked {
+    let server = Redis::with(Settings::default().users("user default on nopass ~* &* +@all -pexpire"))?;
+    let client = client(&server).await?;
+    let error = client.lock("a").acquire().await.expect_err("it may not");
+    assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
+    assert_eq!(number(&server, &["EXISTS", "a"])?, 0, "a lock was left for ever");
+    Ok(())
+}
+
+async fn large_hashes_of_others_are_passed_over() -> Checked {
+    let server = Redis::start()?;
+    let fill = "for hash = 1, 100 do for field = 1, 20000 do redis.call('HSET', 'big-' .. hash, field, field) end end";
+    server.command(&["EVAL", fill, "0"])?;
+    let client = client(&server).await?;
+    let held = client.lock("held").acquire().await?;
+    let listed: Vec<_> = soon(client.list("")).await?.into_iter().map(|status| status.name.to_string()).collect();
+    assert_eq!(listed, ["held"]);
+    assert!(client.lock("big-1").try_acquire().await?.is_busy());
+    assert!(client.inspect("big-1").await?.is_held());
+    held.release().await?;
+    Ok(())
+}
+
+async fn numbers_of_others_are_not_counts() -> Checked {
+    let server = Redis::start()?;
+    let client = client(&server).await?;
+    for count in ["1763262000000", "inf", "nan", "-3", "0.5", "many", ""] {
+        server.command(&["HSET", "x", "somebody", count])?;
+        assert!(client.lock("x").try_acquire().await?.is_busy(), "{count:?}");
+        assert!(client.inspect("x").await?.is_held(), "{count:?}");
+        client.list("").await?;
+    }
+    Ok(())
+}
+
+async fn tokens_beyond_counting_are_refused() -> Checked {
+    let server = Redis::start()?;
+    let client = client(&server).await?;
+    for token in ["9007199254740992", "1763262000000000001", "1e300", "inf"] {
+        server.command(&["SET", "redisson_lock_token:{x}", token])?;
+        let error = client.lock("x").acquire().await.expect_err("it cannot be counted on");
+        assert_eq!(error.kind(), ErrorKind::Unfit, "{token}: {error}");
+        assert_eq!(server.command(&["GET", "redisson_lock_token:{x}"])?.text()?, token);
+        assert_eq!(number(&server, &["EXISTS", "x"])?, 0);
+    }
+    server.command(&["SET", "redisson_lock_token:{x}", "no number"])?;
+    let other = client.lock("x").acquire().await?;
+    assert!(other.fence().get() < 1 << 53);
+    Ok(())
+}
+
+async fn scripts_are_forgotten_all_the_time() -> Checked {
+    let server = Redis::start()?;
+    let client = client(&server).await?;
+    let owner = Owner::explicit("me")?;
+    for _ in 0..200 {
+        server.command(&["SCRIPT", "FLUSH"])?;
+        let guard = client.lock("a").owned_by(&owner).lease(60 * S).acquire().await?;
+        server.command(&["SCRIPT", "FLUSH"])?;
+        guard.release().await?;
+    }
+    eventually("nothing is held", || Ok(number(&server, &["EXISTS", "a"])? == 0)).await
+}
