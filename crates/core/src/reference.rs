@@ -22,7 +22,7 @@ use crate::port::{
 };
 use crate::time::StoreTime;
 
-/// How long a waiting client stays on the list without asking again.
+/// How long a waiting client stays on the list without asking again, unless the store says otherwise.
 const ENLISTED_FOR: Duration = Duration::from_secs(3);
 /// How many given-back holds a row remembers, for releases that are sent again.
 const GIVEN_MAX: usize = 64;
@@ -41,6 +41,7 @@ pub struct Reference {
     /// Names that were freed, with the time when their record may be forgotten.
     idle: VecDeque<(StoreTime, Name)>,
     fences_kept_for: Duration,
+    enlisted_for: Duration,
     /// With this many records those are looked for that nobody will ask for again.
     sweep_at: usize,
     planted: Planted,
@@ -127,9 +128,18 @@ impl Reference {
             records: HashMap::with_hasher(FixedState::with_seed(seed)),
             idle: VecDeque::new(),
             fences_kept_for,
+            enlisted_for: ENLISTED_FOR,
             sweep_at: SWEEP_MIN,
             planted: Planted::default(),
         }
+    }
+
+    /// A waiting client stays on the list for so long without asking again. A store that finds out by itself that a client is gone can
+    /// keep it for longer, and write less often that it is still there.
+    #[must_use]
+    pub fn enlisting_for(mut self, span: Duration) -> Self {
+        self.enlisted_for = span;
+        self
     }
 
     /// Switches one known bug on, for a simulation that must catch it.
@@ -217,7 +227,7 @@ impl Reference {
 
     fn enlist(&mut self, now: StoreTime, name: &Name, client: ClientId) {
         let record = self.records.entry(name.clone()).or_default();
-        record.enlist(now, client);
+        record.enlist(now + self.enlisted_for, client);
     }
 
     /// Renews leases: one result each, in order. Never makes one again.
@@ -275,7 +285,7 @@ impl Reference {
         let waiters = u32::try_from(record.waiters.len()).unwrap_or(u32::MAX);
         let hints = if request.linger.is_zero() { record.hints(&request.name, planted) } else { Hints::new() };
         if request.rejoin {
-            record.enlist(now, request.client);
+            record.enlist(now + self.enlisted_for, request.client);
         }
         self.retire(now, &request.name);
         (Released::Released { waiters: Some(waiters) }, hints)
@@ -450,8 +460,7 @@ impl Record {
         self.lingers_until = self.lingers_until.max(now + span);
     }
 
-    fn enlist(&mut self, now: StoreTime, client: ClientId) {
-        let until = now + ENLISTED_FOR;
+    fn enlist(&mut self, until: StoreTime, client: ClientId) {
         match self.waiters.iter_mut().find(|waiter| waiter.client == client) {
             Some(waiter) => waiter.until = until,
             None => self.waiters.push_back(Waiter { client, until }),

@@ -88,6 +88,8 @@ impl<'a> Asking<'a> {
     /// Goes on until the table has an answer, or until `limit`.
     pub(crate) async fn run(mut self, mut told: Option<Told>, limit: Option<Moment>) -> Result<Outcome, Error> {
         let mut alarm = limit.map(|limit| Alarm::new(self.shell, limit));
+        // The keeper was not woken for a call that follows on sleeping, for it may be answered at once.
+        let mut again = false;
         loop {
             told = match told {
                 Some(Told::Granted(grants)) => return Ok(self.granted(grants)),
@@ -95,7 +97,11 @@ impl<'a> Asking<'a> {
                 Some(Told::Extended) => return Ok(self.finish(Outcome::Extended)),
                 Some(Told::Failed(error)) => return Err(self.failed(error)),
                 Some(Told::Call(sending)) => {
-                    self.flight = Some(self.shell.start(*sending));
+                    let flight = self.shell.start(*sending);
+                    if std::mem::take(&mut again) && !flight.is_finished() {
+                        self.shell.rouse_keeper();
+                    }
+                    self.flight = Some(flight);
                     match poll_fn(|task| self.poll_flight(task, alarm.as_mut())).await {
                         Some(landed) => self.answer(landed),
                         None => return self.out_of_time(),
@@ -106,7 +112,10 @@ impl<'a> Asking<'a> {
                     let mut sleep = Alarm::new(self.shell, until);
                     match poll_fn(|task| self.poll_mail(task, Some(&mut sleep), alarm.as_mut())).await {
                         Wakes::Told(told) => Some(told),
-                        Wakes::Slept => self.woke(),
+                        Wakes::Slept => {
+                            again = true;
+                            self.woke()
+                        }
                         Wakes::OutOfTime => return self.out_of_time(),
                     }
                 }

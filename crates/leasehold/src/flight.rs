@@ -84,6 +84,16 @@ impl Flight {
         })
     }
 
+    /// Whether the call was finished as soon as it was made.
+    pub(crate) fn is_finished(&self) -> bool {
+        match &self.call {
+            Kind::Acquire(call) => matches!(call, Call::Done(_)),
+            Kind::Release(call) => matches!(call, Call::Done(_)),
+            Kind::Renew(call) => matches!(call, Call::Done(_)),
+            Kind::Watch(call) => matches!(call, Call::Done(_)),
+        }
+    }
+
     /// The answer, if the call was finished as soon as it was made.
     #[allow(clippy::result_large_err, reason = "not an error: the flight goes on")]
     pub(crate) fn finished(self) -> Result<Landed, Self> {

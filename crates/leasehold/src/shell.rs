@@ -25,6 +25,9 @@ use crate::lost::LostCell;
 use crate::mailbox::Mailbox;
 use crate::sync::{Mutex, MutexGuard};
 
+/// So many names in use are looked through at each step of a client whose keeper rests.
+const FEW: usize = 16;
+
 /// What all handles of one client share.
 pub(crate) struct Shell {
     pub(crate) client: ClientId,
@@ -51,9 +54,10 @@ pub(crate) struct State {
     /// Of guards that somebody watches.
     pub(crate) lost: HashMap<HoldId, Arc<LostCell>, Hasher>,
     pub(crate) closed: bool,
-    /// The keeper sleeps until it is woken: no lease was there or on its way as it lay down, and nothing has happened since.
+    /// The keeper sleeps until it is woken: no lease was there or on its way as it lay down, nor has been since, but for one who waits,
+    /// asks again, and is answered before anybody else gets to run.
     keeper_rests: bool,
-    /// The clocks as the keeper was woken from that, before anything was sent.
+    /// The clocks before anything was sent while the keeper rested: for the keeper, when it is woken.
     roused: Option<WallWatch>,
 }
 
@@ -101,13 +105,21 @@ impl Shell {
 
     /// The same with the mutex held; `send` must follow, which lets it go.
     pub(crate) fn step_locked(&self, state: &mut State, input: Input, mine: Mine) -> Stepped {
-        self.after(state, mine, |table, now, out| table.step(now, input, out))
+        let woke = matches!(input, Input::Woke(..));
+        self.after(state, mine, woke, |table, now, out| table.step(now, input, out))
     }
 
     #[inline]
-    fn after(&self, state: &mut State, mine: Mine, step: impl FnOnce(&mut Table, Moment, &mut Outputs)) -> Stepped {
+    fn after(
+        &self,
+        state: &mut State,
+        mine: Mine,
+        woke: bool,
+        step: impl FnOnce(&mut Table, Moment, &mut Outputs),
+    ) -> Stepped {
         if state.keeper_rests {
-            self.rouse(state);
+            // Here and not by the keeper: the clocks may jump before it gets to run.
+            state.roused.get_or_insert_with(WallWatch::new);
         }
         let now = leasehold_clock::now();
         let mut outputs = Outputs::new();
@@ -116,17 +128,33 @@ impl Shell {
         for output in outputs {
             self.sort_out(state, output, mine, &mut stepped);
         }
+        if state.keeper_rests && !(woke && matches!(stepped.mail.told, Some(Told::Call(_)))) {
+            self.rest_or_rouse(state);
+        }
         self.keeper.due_at(state.table.next_timer());
         stepped.quiet = state.closed && state.table.is_empty();
         stepped
     }
 
-    /// Wakes the keeper from its rest. The clocks are read here and not by the keeper: they may jump before it gets to run.
+    /// Lets the keeper rest on where tasks still only wait, and wakes it where a lease is there or on its way. Where that would take
+    /// long to find out, it is woken.
     #[cold]
-    fn rouse(&self, state: &mut State) {
-        state.keeper_rests = false;
-        state.roused = Some(WallWatch::new());
-        self.keeper.rouse();
+    fn rest_or_rouse(&self, state: &mut State) {
+        if state.table.len() <= FEW && state.table.only_waits() {
+            state.roused = None;
+        } else {
+            state.keeper_rests = false;
+            self.keeper.rouse();
+        }
+    }
+
+    /// One who woke up in line asks again, and the answer is not there at once: the keeper is needed.
+    pub(crate) fn rouse_keeper(&self) {
+        let mut state = self.state();
+        if state.keeper_rests {
+            state.keeper_rests = false;
+            self.keeper.rouse();
+        }
     }
 
     /// Delivers what needs the mutex; keeps what must be done without it.
@@ -209,7 +237,8 @@ impl Shell {
     pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Mail {
         let mut state = self.state();
         let cell = if state.lost.is_empty() { None } else { state.lost.remove(&hold) };
-        let stepped = self.after(&mut state, Mine::Hold(hold), |table, now, out| table.release(now, hold, name, out));
+        let stepped =
+            self.after(&mut state, Mine::Hold(hold), false, |table, now, out| table.release(now, hold, name, out));
         let mail = stepped.send(self, state);
         if let Some(cell) = cell {
             cell.release();
@@ -240,7 +269,7 @@ impl Shell {
             return Ok(wait);
         }
         let watched: Vec<_> = holds.iter().filter_map(|(hold, _)| state.lost.remove(hold)).collect();
-        let stepped = self.after(&mut state, Mine::Nothing, |table, now, out| {
+        let stepped = self.after(&mut state, Mine::Nothing, false, |table, now, out| {
             holds.iter().for_each(|(hold, name)| table.entrust(now, *hold, name, out));
         });
         stepped.send(self, state);
@@ -294,8 +323,7 @@ impl Shell {
         self.errands.any()
     }
 
-    /// The keeper wants to sleep until it is woken: only while nothing is held and no call under way may yet bring a lease. Whoever
-    /// wakes up in line to ask again steps the table before, and so wakes the keeper.
+    /// The keeper wants to sleep until it is woken: only while nothing is held and no call under way may yet bring a lease.
     pub(crate) fn may_rest(&self) -> bool {
         let mut state = self.state();
         state.keeper_rests = state.table.only_waits();
@@ -368,9 +396,11 @@ impl Stepped {
 
 #[cfg(all(test, not(shuttle), feature = "memory"))]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    use crate::{Client, Guard};
+    use crate::{Client, Event, Guard};
 
     /// A lease may come of a call under way: the keeper watches the wall clock for as long as anything is held or asked for, and from
     /// before the first sending after a rest.
@@ -402,11 +432,41 @@ mod tests {
         drop(guard);
     }
 
+    /// A hundred processes that wait would wake a hundred keepers each second, for nothing.
+    #[tokio::test]
+    async fn the_keeper_rests_on_while_one_who_waits_is_refused_again() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let heard = asked.clone();
+        let listener = move |event: &Event<'_>| {
+            heard.fetch_add(u32::from(matches!(event, Event::Asked { .. })), Ordering::AcqRel);
+        };
+        let client = Client::builder("memory:again").listener(listener).connect().await.unwrap();
+        let (client, held, waiting) = waits_behind(client, "memory:again").await;
+        let shell = &client.shell;
+        let before = asked.load(Ordering::Acquire);
+        assert!(shell.may_rest());
+        while asked.load(Ordering::Acquire) == before || !shell.state().table.only_waits() {
+            assert!(!waiting.is_finished());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let state = shell.state();
+        assert!(state.keeper_rests, "a recheck that was refused woke the keeper");
+        assert!(state.roused.is_none(), "the next who asks would be judged by old clocks");
+        drop(state);
+        held.release().await.unwrap();
+        let guard = waiting.await.unwrap();
+        assert!(!shell.state().keeper_rests);
+        drop(guard);
+    }
+
     /// A client with a task that sleeps in line for a lock that another client holds.
     async fn one_waits(url: &str) -> (Client, Guard, tokio::task::JoinHandle<Guard>) {
+        waits_behind(Client::connect(url).await.expect("a client"), url).await
+    }
+
+    async fn waits_behind(client: Client, url: &str) -> (Client, Guard, tokio::task::JoinHandle<Guard>) {
         let other = Client::connect(url).await.expect("a client");
         let held = other.lock("a").acquire().await.expect("a grant");
-        let client = Client::connect(url).await.expect("a client");
         let lock = client.lock("a");
         let waiting = tokio::spawn(async move { lock.acquire().await.expect("a grant") });
         let sleeps = || {

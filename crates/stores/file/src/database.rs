@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::reference::{Hints, Record, Reference};
-use leasehold_core::{Error, Fence, Moment, Name, StoreTime};
+use leasehold_core::{ClientId, Error, Fence, Moment, Name, StoreTime};
 use rusqlite::Connection;
 
 use crate::error::{self, Fault};
@@ -26,6 +26,9 @@ const YIELDS: i32 = 50;
 const PAUSE: Duration = Duration::from_micros(50);
 /// How far the ceiling of fences is raised ahead of the clock: how often that costs a sync of the disk.
 pub(crate) const AHEAD: Duration = Duration::from_secs(60);
+/// How long a waiting client stays on the list without writing that it still waits. Those that end are found out and taken off by
+/// whoever would tell them; one that is stopped costs the others a recheck instead of a hint for so long.
+const ENLISTED_FOR: Duration = Duration::from_secs(8);
 /// How many times a file that was replaced meanwhile, or just made, is opened.
 const OPENINGS: usize = 4;
 const META: &str = "SELECT epoch FROM meta";
@@ -127,7 +130,7 @@ impl Database {
             let standing = Standing::at(&path);
             // What stood at the path before and after is what was opened in between. One that was just made is opened once more.
             if before.is_some() && before == standing.0[0] {
-                let reference = Reference::new(0, Duration::ZERO);
+                let reference = rules();
                 let clock = Arc::new(Clock(AtomicU64::new(epoch.base.as_nanos())));
                 return Ok(Self {
                     connection,
@@ -178,7 +181,7 @@ impl Database {
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let done = in_transaction(connection, *epoch, reference, work);
         if done.is_err() {
-            *reference = Reference::new(0, Duration::ZERO);
+            *reference = rules();
         }
         if done.is_err() && !connection.is_autocommit() {
             // It only fails where there is nothing to roll back.
@@ -205,15 +208,20 @@ impl Database {
         Ok((now, result))
     }
 
-    /// Reads one name, in one statement.
-    pub(crate) fn peek(&mut self, patience: Duration, name: &Name) -> Result<(StoreTime, Record), Fault> {
+    /// Reads one name, in one statement, for a client that waits: without the others who wait.
+    pub(crate) fn peek(
+        &mut self,
+        patience: Duration,
+        client: ClientId,
+        name: &Name,
+    ) -> Result<(StoreTime, Record), Fault> {
         self.stand_on_the_file(patience)?;
         give(patience);
-        let (meta, loaded) = rows::load(&self.connection, name)?;
+        let (meta, record) = rows::load_for(&self.connection, client, name)?;
         if meta.epoch != self.epoch.number {
             return Err(error::taken_over().into());
         }
-        Ok((self.epoch.now(), loaded.record))
+        Ok((self.epoch.now(), record))
     }
 
     /// Puts a higher ceiling on the disk, with a sync: a fence below it never comes again, whatever the power does.
@@ -242,6 +250,11 @@ impl Database {
         self.clock.0.store(self.epoch.base.as_nanos(), Ordering::Release);
         Ok(())
     }
+}
+
+/// The rules, before a name is handed to them.
+fn rules() -> Reference {
+    Reference::new(0, Duration::ZERO).enlisting_for(ENLISTED_FOR)
 }
 
 fn in_transaction<T>(

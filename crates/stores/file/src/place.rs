@@ -221,6 +221,10 @@ impl Place {
 
     /// Whether the process of a client is certain to be gone.
     pub(crate) fn is_gone(&self, client: ClientId) -> bool {
+        let followed = self.state().followed.get(&client).map(|(file, _)| file.clone());
+        if let Some(file) = followed {
+            return live::is_free(&file);
+        }
         live::is_gone(&self.folder, client)
     }
 

@@ -19,6 +19,14 @@ const ALL_OF: &str = "\
     SELECT 2, client, number, turn, owner, given, expires, first, len, lease, since, broken, kept, host, pid, label \
         FROM holds WHERE name = ?1 UNION ALL \
     SELECT 3, client, until, turn, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM waiters WHERE name = ?1";
+/// The same for one who waits: of the others who wait nothing.
+const ALL_FOR: &str = "\
+    SELECT 0, epoch, ceiling, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM meta UNION ALL \
+    SELECT 1, last, lingers_until, 0, owner, client, number, first, 0, lease, since, 0, 0, host, pid, label \
+        FROM names WHERE name = ?1 UNION ALL \
+    SELECT 2, client, number, turn, owner, given, expires, first, len, lease, since, broken, kept, host, pid, label \
+        FROM holds WHERE name = ?1 UNION ALL \
+    SELECT 3, client, until, turn, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM waiters WHERE name = ?1 AND client = ?2";
 const PUT_HOLD: &str = "INSERT OR REPLACE INTO holds \
      (name, owner, client, number, given, turn, expires, first, len, lease, since, broken, kept, host, pid, label) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
@@ -59,8 +67,17 @@ struct Flat<'a> {
 }
 
 pub(crate) fn load(connection: &Connection, name: &Name) -> Result<(Meta, Loaded)> {
-    let mut statement = connection.prepare_cached(ALL_OF)?;
-    let mut rows = statement.query([name.as_str()])?;
+    loaded(connection.prepare_cached(ALL_OF)?.query([name.as_str()])?)
+}
+
+/// What a client that waits for a name looks at: without the others who wait. Not to be saved.
+pub(crate) fn load_for(connection: &Connection, client: ClientId, name: &Name) -> Result<(Meta, Record)> {
+    let mut statement = connection.prepare_cached(ALL_FOR)?;
+    let (meta, loaded) = loaded(statement.query(params![name.as_str(), client_bytes(client)])?)?;
+    Ok((meta, loaded.record))
+}
+
+fn loaded(mut rows: rusqlite::Rows<'_>) -> Result<(Meta, Loaded)> {
     let mut loading = Loading::default();
     while let Some(row) = rows.next()? {
         match row.get::<_, u8>(0)? {

@@ -40,8 +40,10 @@ const CAPABILITY: Capability = Capability {
 const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2, kept = kept AND ?8 \
      WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
      RETURNING expires";
-/// One who asks again is not put on the list anew while it is on it for this long: it asks again each second.
+/// One who asks again is not put on the list anew while it is on it for this long, but in passing where nobody else writes.
 const LISTED_ENOUGH: Duration = Duration::from_millis(1_700);
+/// And not at all while it is on it for this long: it asks again each second.
+const LISTED_FOR_LONG: Duration = Duration::from_secs(4);
 /// How many links are followed, one after the other.
 const LINKS: usize = 40;
 const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
@@ -200,22 +202,22 @@ struct Asked {
 }
 
 /// The answer to one who waits and asks again, where that needs no write: another holds the name and lives, and the client is on the
-/// list for a while still.
+/// list for a while still; and whether that is a long while.
 fn still_busy(
     database: &mut Database,
     patience: Duration,
     place: &Place,
     request: &Acquire,
-) -> Result<Option<Done<Asked>>, Fault> {
+) -> Result<Option<(Done<Asked>, bool)>, Fault> {
     let [name] = request.names.as_slice() else { return Ok(None) };
     let client = request.request.client;
     if !request.enlist || !place.is_watching(client, name) {
         return Ok(None);
     }
-    let (at, record) = database.peek(patience, name)?;
-    let listed = record.waiters.iter().any(|waiter| waiter.client == client && waiter.until > at + LISTED_ENOUGH);
+    let (at, record) = database.peek(patience, client, name)?;
+    let listed = record.waiters.iter().find(|waiter| waiter.client == client).map_or(at, |waiter| waiter.until);
     let holders = kept_by(&record);
-    if !listed || holders.iter().any(|holder| place.is_gone(*holder)) {
+    if listed <= at + LISTED_ENOUGH || holders.iter().any(|holder| place.is_gone(*holder)) {
         return Ok(None);
     }
     let mut reference = Reference::new(0, Duration::ZERO);
@@ -223,7 +225,8 @@ fn still_busy(
     let acquired = reference.acquire(at, &Acquire { enlist: false, ..request.clone() })?;
     let busy = matches!(acquired, Acquired::Busy(_));
     let asked = Asked { acquired, holders };
-    Ok(busy.then(|| Done { at, result: asked, hints: Hints::new() }))
+    let done = Done { at, result: asked, hints: Hints::new() };
+    Ok(busy.then_some((done, listed > at + LISTED_FOR_LONG)))
 }
 
 /// The clients whose processes keep it.
@@ -317,10 +320,18 @@ impl Store for File {
             }
         };
         let work = move |database: &mut Database, patience| {
+            let write = |database: &mut Database, patience| {
+                database.write(patience, &|session| acquire(session, &place, &request))
+            };
             // Most rechecks of one who waits find what they found before: then nothing is written.
             match still_busy(database, patience, &place, &request)? {
-                Some(done) => Ok(done),
-                None => database.write(patience, &|session| acquire(session, &place, &request)),
+                Some((done, true)) => Ok(done),
+                // Many who wait would hold each other up: there is time to try again.
+                Some((done, false)) => match write(database, Duration::ZERO) {
+                    Err(Fault::Busy) => Ok(done),
+                    written => written,
+                },
+                None => write(database, patience),
             }
         };
         let asked = self.work_then("acquire", work, follow);

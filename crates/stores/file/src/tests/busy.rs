@@ -55,3 +55,28 @@ fn a_short_write_of_another_is_waited_for() {
     assert!(matches!(wait(store.acquire(asking(1, 1, "a"))).unwrap().result, Acquired::Granted(_)));
     other.join().unwrap();
 }
+
+/// A hundred processes that wait ask a hundred times a second.
+#[test]
+fn one_who_waits_and_asks_again_writes_rarely_and_holds_nobody_up() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    take(&store, &asking(1, 1, "a")).unwrap();
+    let waits = Acquire { enlist: true, ..asking(2, 1, "a") };
+    now(store.watch(waits.request.client, name("a"), Arc::new(|_| ()))).unwrap();
+    assert!(take(&store, &waits).is_none());
+    let other = rusqlite::Connection::open(bench.path()).unwrap();
+    let number = |sql: &str| other.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let written = || number("PRAGMA data_version");
+    let listed_until = || number("SELECT until FROM waiters");
+    let (before, until) = (written(), listed_until());
+    assert!(take(&store, &waits).is_none());
+    assert_eq!(written(), before, "it is on the list, and wrote all the same");
+    other.execute("UPDATE waiters SET until = until - 5000000000", []).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(take(&store, &waits).is_none(), "it is answered at once, though another writes");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(listed_until() < until);
+    assert!(take(&store, &waits).is_none());
+    assert!(listed_until() >= until, "it stays on the list");
+}
