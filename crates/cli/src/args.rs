@@ -69,7 +69,7 @@ pub(crate) enum Command {
     BenchWorker(BenchWorkerArgs),
     /// Check that the store is fit to keep locks
     Doctor(DoctorArgs),
-    /// Print the tables that a SQL store needs
+    /// Print the tables that a SQL store needs (the stores that are built in now need none)
     Schema,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),

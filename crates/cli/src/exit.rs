@@ -4,6 +4,8 @@ use std::fmt;
 
 use leasehold::{Error, ErrorKind};
 
+use crate::human;
+
 /// How the process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exit(u8);
@@ -95,23 +97,24 @@ impl From<Error> for Failure {
         if let Some(hint) = error.hint() {
             message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
         }
-        let hint = error.hint().unwrap_or_else(|| usual_hint(error.kind()));
-        Self { exit: Exit::of(error.kind()), message, hint: Some(hint.into()) }
+        let hint = error.hint().map_or_else(|| usual_hint(error.kind(), error.lock()), Into::into);
+        Self { exit: Exit::of(error.kind()), message, hint: Some(hint) }
     }
 }
 
 /// What to try where the error itself does not say.
-fn usual_hint(kind: ErrorKind) -> &'static str {
+fn usual_hint(kind: ErrorKind, name: Option<&str>) -> String {
+    let show = name.map_or_else(|| "'leasehold show NAME'".to_owned(), human::show);
     match kind {
-        ErrorKind::BadArgument => "'leasehold --help' says what can be given",
+        ErrorKind::NotHolder => format!("{show} says who holds it"),
+        ErrorKind::Lost => format!("another may hold it by now; {show} says who"),
+        ErrorKind::BadArgument => "'leasehold --help' says what can be given".into(),
         ErrorKind::Unreachable | ErrorKind::NoQuorum => {
-            "is the store up, and its URL right? 'leasehold doctor' looks closer"
+            "is the store up, and its URL right? 'leasehold doctor' looks closer".into()
         }
-        ErrorKind::Unfit => "'leasehold doctor' says what is wrong with the store",
-        ErrorKind::NotHolder => "'leasehold show NAME' says who holds it",
-        ErrorKind::Lost => "another may hold it by now; 'leasehold show NAME' says who",
-        ErrorKind::AlreadyHeld => "release it first, or leave that name out",
-        _ => "this is a bug of leasehold's; please report it",
+        ErrorKind::Unfit => "'leasehold doctor' says what is wrong with the store".into(),
+        ErrorKind::AlreadyHeld => "release it first, or leave that name out".into(),
+        _ => "this is a bug of leasehold's; please report it".into(),
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn holder(holder: &Holder) -> String {
 }
 
 /// What somebody called it: a label, or an owner that was not made of random digits.
-fn name_of(holder: &Holder) -> Option<&str> {
+pub(crate) fn name_of(holder: &Holder) -> Option<&str> {
     let chosen = |owner: &&str| owner.len() < 32 || !owner.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
     holder.label.as_deref().or_else(|| holder.owner.as_deref().filter(chosen))
 }
@@ -55,6 +55,16 @@ pub(crate) fn held_for(holder: &Holder) -> Option<Duration> {
     SystemTime::now().duration_since(holder.since?).ok()
 }
 
+/// The command that shows a lock, as a shell takes it.
+pub(crate) fn show(name: &str) -> String {
+    let name = name.replace(',', "\\,");
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+=".contains(&byte);
+    match name.bytes().all(is_plain) {
+        true => format!("'leasehold show {name}'"),
+        false => format!("leasehold show '{}'", name.replace('\'', "'\\''")),
+    }
+}
+
 /// Text from a store, which anybody may have written there, without what a terminal would act on.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -69,6 +79,14 @@ mod tests {
         for (given, said) in [(250, "250ms"), (0, "0s"), (1_999, "1s"), (125_400, "2m 5s"), (86_400_000, "1day")] {
             assert_eq!(span(Duration::from_millis(given)), said);
         }
+    }
+
+    #[test]
+    fn a_command_can_be_pasted_into_a_shell() {
+        assert_eq!(show("jobs/a-1"), "'leasehold show jobs/a-1'");
+        assert_eq!(show("a b"), "leasehold show 'a b'");
+        assert_eq!(show("it's"), r"leasehold show 'it'\''s'");
+        assert_eq!(show("a,b"), r"leasehold show 'a\,b'");
     }
 
     #[test]

@@ -5,7 +5,7 @@ pub(crate) mod row;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use leasehold::Guard;
 use serde::Serialize;
 
@@ -90,9 +90,42 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
         failure(&Failure::usage("no command was given").with_hint(given));
         return Exit::USAGE;
     }
+    if let Some(missing) = no_command(error) {
+        failure(&missing);
+        return Exit::USAGE;
+    }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
     failure(&Failure::usage(text.trim_end()).with_hint(given));
     Exit::USAGE
+}
+
+/// `run` without a command to run, or with one that does not come after `--`: clap would ask for -c, which is one of the two ways.
+fn no_command(error: &clap::Error) -> Option<Failure> {
+    let line: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let at = line.iter().position(|word| word == "run")?;
+    let value = |kind| match error.get(kind) {
+        Some(ContextValue::String(value)) => Some(value.clone()),
+        Some(ContextValue::Strings(values)) => Some(values.join(" ")),
+        _ => None,
+    };
+    let example = |name: &str, command: &str| format!("leasehold run {name} -- {command}");
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument if value(ContextKind::InvalidArg)?.contains("-c") => {
+            let name = line.get(at + 1).filter(|word| !word.starts_with('-')).map_or("NAME", String::as_str);
+            let hint =
+                format!("write it after '--', as in '{}', or give a line of shell with -c", example(name, "./job.sh"));
+            Some(Failure::usage("there is no command to run under the lock").with_hint(hint))
+        }
+        ErrorKind::UnknownArgument if !line.iter().any(|word| word == "--") => {
+            let word = value(ContextKind::InvalidArg)?;
+            // What looks like a flag may be a mistyped one of ours.
+            let found = line.iter().position(|other| *other == word).filter(|_| !word.starts_with('-'))?;
+            let (before, command) = (line[at + 1..found].join(" "), line[found..].join(" "));
+            let what = format!("the command to run has to come after '--': {word:?} was not expected");
+            Some(Failure::usage(what).with_hint(format!("write '{}'", example(&before, &command))))
+        }
+        _ => None,
+    }
 }

@@ -21,6 +21,9 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
     try_connect(settings).await.map_err(Into::into)
 }
 
+/// A store of one process.
+const ALONE: &str = "memory:";
+
 /// A store to look at, for commands that take no lock.
 pub(crate) enum Seen {
     Store(Client),
@@ -47,6 +50,15 @@ pub(crate) fn nothing_held(owner: &Owner, names: &[Name], label: &str) -> Failur
 
 /// Connects for a command that waits for a lock: a store that does not answer is tried again for as long as that.
 pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {
+    let client = try_for_long(settings, waiting).await?;
+    if client.store_label().starts_with(ALONE) {
+        let what = "is seen by this process alone, so this lock keeps no other out; --store file:PATH does";
+        output::note(&format!("{} {what}", client.store_label()));
+    }
+    Ok(client)
+}
+
+async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {
     let last_try = match waiting.limit {
         Limit::Once => return connect(settings).await,
         Limit::Within(limit) => waiting.began.checked_add(limit),

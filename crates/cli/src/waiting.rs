@@ -82,7 +82,7 @@ impl Waiting {
             (Limit::Once, _) => "wait for it with --wait D, or without a limit".to_owned(),
             (_, Some(left)) if holder.lingers() => format!("it is free in {}", human::span(left)),
             (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),
-            (_, None) => "'leasehold show NAME' says more".to_owned(),
+            (_, None) => format!("{} says more", human::show(name)),
         };
         Failure::new(Exit::BUSY, what).with_hint(hint)
     }

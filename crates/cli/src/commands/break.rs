@@ -13,16 +13,16 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
     runtime::block_on(async {
         let client = match store::look(settings).await {
             Ok(Seen::Store(client)) => client,
-            Ok(Seen::Unmade(_)) if !args.yes => return Err(unsure(nobody_would_lose(&names))),
+            Ok(Seen::Unmade(_)) if !args.yes => return Err(unsure(nobody_would_lose(&names), &names)),
             Ok(Seen::Unmade(_)) => {
                 names.iter().try_for_each(|name| output::line(&nothing_to_break(name)))?;
                 return Ok(Exit::DONE);
             }
-            Err(_) if !args.yes => return Err(unsure("break takes locks away from their holders".into())),
+            Err(_) if !args.yes => return Err(unsure("break takes locks away from their holders".into(), &names)),
             Err(failure) => return Err(failure),
         };
         if !args.yes {
-            return Err(unsure(who_would_lose(&client, &names).await));
+            return Err(unsure(who_would_lose(&client, &names).await, &names));
         }
         let how = if args.now { Break::Now } else { Break::AtLeaseEnd };
         for name in &names {
@@ -33,8 +33,9 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
     })
 }
 
-fn unsure(what: String) -> Failure {
-    Failure::usage(what).with_hint("give --yes if that is what you want; 'leasehold show NAME' says more")
+fn unsure(what: String, names: &[Name]) -> Failure {
+    let hint = format!("give --yes if that is what you want; {} says more", human::show(names[0].as_str()));
+    Failure::usage(what).with_hint(hint)
 }
 
 async fn who_would_lose(client: &Client, names: &[Name]) -> String {

@@ -40,11 +40,20 @@ fn table(held: &[Status]) -> String {
     table.trim_fmt()
 }
 
+/// Random digits say nothing to people: then it is the process that they know.
+fn who(holder: &Holder) -> Option<String> {
+    match (human::name_of(holder), holder.pid) {
+        (Some(name), _) => Some(human::plain(name)),
+        (None, Some(pid)) => Some(format!("process {pid}")),
+        (None, None) => holder.owner.as_deref().map(human::plain),
+    }
+}
+
 fn cells(status: &Status, holder: &Holder) -> [String; 9] {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
     [
         status.name.to_string(),
-        known(holder.label.as_deref().or(holder.owner.as_deref()).map(human::plain)),
+        known(who(holder)),
         known(holder.host.as_deref().map(human::plain)),
         known(holder.pid.map(|pid| pid.to_string())),
         known(holder.holds.map(|holds| holds.to_string())),

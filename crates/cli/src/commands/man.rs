@@ -25,7 +25,10 @@ const EXIT_CODES: [(&str, &str); 12] = [
 
 const VARIABLES: [(&str, &str); 4] = [
     ("LEASEHOLD_STORE", "the store, where --store is not given"),
-    ("LEASEHOLD_PASSWORD", "the password of a store whose URL has none"),
+    (
+        "LEASEHOLD_PASSWORD",
+        "the password of a store that logs in, where its URL has none (file: and memory: need none)",
+    ),
     ("XDG_STATE_HOME, HOME", "where the default store is: leasehold/locks.db in the state folder"),
     ("NO_COLOR", "no colours"),
 ];

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::run::{self, Destination, Job, Outcome, Plan, Report, Signals, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
-use crate::{names, output, runtime, store};
+use crate::{human, names, output, runtime, store};
 
 pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> {
     run::hear_signals();
@@ -26,6 +26,9 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> 
     }
     done
 }
+
+/// The longest grace where none is given.
+const GRACE_MAX: Duration = Duration::from_secs(5);
 
 struct Run<'a> {
     args: &'a RunArgs,
@@ -99,8 +102,9 @@ impl Run<'_> {
         if self.settings.verbose > 0 {
             output::note(&format!("{:?} is ours, with fence {}", guard.name().as_str(), guard.fence()));
         }
+        let began = Instant::now();
         let outcome = run::run(self.job(plan, guard, client)?, guard, signals).await?;
-        self.told(&outcome, guard, client, report)
+        self.told(&outcome, began.elapsed(), guard, client, report)
     }
 
     fn job(&self, plan: &Plan, guard: &Guard, client: &Client) -> Result<Job, Failure> {
@@ -116,7 +120,14 @@ impl Run<'_> {
     }
 
     /// How the process ends.
-    fn told(&self, outcome: &Outcome, guard: &Guard, client: &Client, report: &mut Report) -> Result<Exit, Failure> {
+    fn told(
+        &self,
+        outcome: &Outcome,
+        ran: Duration,
+        guard: &Guard,
+        client: &Client,
+        report: &mut Report,
+    ) -> Result<Exit, Failure> {
         match outcome {
             Outcome::NotStarted(error) => {
                 report.outcome = "not_started";
@@ -130,7 +141,7 @@ impl Run<'_> {
             Outcome::CutOff(why, ended) => {
                 report.lost(*why);
                 ended.iter().for_each(|ended| report.ended(*ended));
-                Err(self.lost(guard, client, self.reason(*why)))
+                Err(self.lost(guard, client, self.reason(*why, ran)))
             }
         }
     }
@@ -146,13 +157,13 @@ impl Run<'_> {
         }
     }
 
-    fn reason(&self, why: Why) -> &'static str {
+    fn reason(&self, why: Why, ran: Duration) -> &'static str {
         match why {
             Why::Lost => "the store no longer had it, and the command was ended",
             Why::NoGuardian => "the guardian was killed, and so the command was ended",
             Why::TimeEnded if self.args.lease.is_some() => "the lease ended, and the command was ended with it",
-            Why::TimeEnded if self.args.max_hold.is_some() => {
-                "--max-hold was over, or it could not be renewed in time, and the command was ended"
+            Why::TimeEnded if self.args.max_hold.is_some_and(|most| is_all_of(ran, most, self.args.grace)) => {
+                "--max-hold was over, and the command was ended with it"
             }
             Why::TimeEnded => "it could not be renewed in time, and the command was ended before another could have it",
         }
@@ -160,11 +171,34 @@ impl Run<'_> {
 
     fn lost(&self, guard: &Guard, client: &Client, why: &str) -> Failure {
         let what = format!("lost {:?} on {}: {why}", guard.name().as_str(), client.store_label());
-        Failure::new(Exit::other(self.args.lost_exit), what)
-            .with_hint("its work may be half done; 'leasehold show NAME' says who has the lock now")
+        Failure::new(Exit::other(self.args.lost_exit), what).with_hint(format!(
+            "its work may be half done; {} says who has the lock now",
+            human::show(guard.name().as_str())
+        ))
     }
+}
+
+/// Whether a command that ran for so long was ended by `--max-hold`, and not by a lease that ended before: it is ended with the grace
+/// before that, and a little earlier still where clocks differ.
+fn is_all_of(ran: Duration, most: Duration, grace: Option<Duration>) -> bool {
+    let grace = grace.unwrap_or_else(|| GRACE_MAX.min(most / 6));
+    ran + grace + most / 50 + Duration::from_millis(100) >= most
 }
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn max_hold_is_told_from_a_lease_that_was_not_renewed() {
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3_600));
+        assert!(is_all_of(hour - second * 5, hour, None));
+        assert!(!is_all_of(second * 30, hour, None));
+        assert!(is_all_of(hour / 2 + second, hour, Some(hour / 2 - second)));
+        assert!(is_all_of(Duration::from_millis(250), Duration::from_millis(300), None));
+    }
 }

@@ -132,14 +132,22 @@ pub(crate) async fn busy(client: &Client, names: &[Name], holder: &Holder) -> Ve
     let store = client.store_label();
     let mut rows = Vec::new();
     for name in names {
-        let status = client.inspect(name.as_str()).await.ok();
-        let found = status.map(|status| Row::all_of(&status, store)).unwrap_or_default();
-        match *name == holder.name && !found.iter().any(|row| row.held) {
-            true => rows.push(Row::held(holder, store)),
-            false => rows.extend(found),
+        let found = client.inspect(name.as_str()).await;
+        if let Err(error) = &found {
+            super::note(&format!("nothing new is known of {:?}: {error}", name.as_str()));
         }
+        rows.extend(refused(name, holder, found.ok().as_ref(), store));
     }
     rows
+}
+
+/// The rows of one of those names: what was found now, unless the refusal knows more. Each has a row, whatever is known of it.
+fn refused(name: &Name, holder: &Holder, found: Option<&Status>, store: &str) -> Vec<Row> {
+    let found = found.map_or_else(|| vec![Row::free(name, store)], |status| Row::all_of(status, store));
+    if *name == holder.name && !found.iter().any(|row| row.held) {
+        return vec![Row::held(holder, store)];
+    }
+    found
 }
 
 fn milliseconds(span: Duration) -> u64 {
@@ -168,6 +176,17 @@ mod tests {
                 .to_owned()
                 + r#""lease_ms":null,"left_ms":null,"host":null,"pid":null,"since":null,"waiters":null,"store":"memory:"}"#
         );
+    }
+
+    #[tokio::test]
+    async fn every_name_has_a_row_though_the_store_does_not_answer() {
+        let (a, b) = (Name::new("a").unwrap(), Name::new("b").unwrap());
+        let client = Client::connect("memory:rows").await.unwrap();
+        let _held = client.lock("a").acquire().await.unwrap();
+        let holder = client.inspect("a").await.unwrap().holders.remove(0);
+        let [row] = refused(&a, &holder, None, "x").try_into().unwrap();
+        assert!(row.held && row.owner.is_some(), "{row:?}");
+        assert_eq!(refused(&b, &holder, None, "x"), [Row::free(&b, "x")]);
     }
 
     #[test]

@@ -56,6 +56,36 @@ fn wrong_usage_ends_with_64() {
     assert_eq!(place.run(&["list", "--json"]).is(0).out, "", "something was taken");
 }
 
+/// What is missing, and how to write it.
+#[test]
+fn run_without_a_command_says_so() {
+    let place = Place::new();
+    place.run(&["run", "x"]).fails(64, "no command to run").fails(64, "leasehold run x -- ");
+    place.run(&["run", "x", "--no-wait"]).fails(64, "no command to run");
+    let without = place.run(&["run", "x", "--no-wait", "echo", "hello", "-n"]);
+    without.fails(64, "after '--'").fails(64, "'leasehold run x --no-wait -- echo hello -n'");
+    place.run(&["run", "x", "--nonsense", "--", "true"]).fails(64, "--nonsense");
+    place.run(&["run"]).fails(64, "NAME");
+}
+
+#[test]
+fn the_end_of_max_hold_is_called_by_its_name() {
+    let place = Place::new();
+    let ran = place.run(&["run", "x", "--max-hold", "500ms", "--", "sleep", "60"]);
+    ran.fails(76, "--max-hold was over").fails(76, "'leasehold show x'");
+    assert!(!ran.err.contains("renewed"), "{ran:?}");
+}
+
+/// It would run twice at the same time, and nobody would be told.
+#[test]
+fn a_lock_that_only_this_process_sees_is_warned_of_once() {
+    let place = Place::new();
+    let ran = place.run(&["-s", "memory:", "run", "x", "--", "echo", "ran"]);
+    assert_eq!(ran.is(0).out, "ran\n");
+    assert_eq!(ran.err.matches("this process alone").count(), 1, "{ran:?}");
+    assert!(!place.run(&["run", "x", "--", "true"]).is(0).err.contains("alone"));
+}
+
 #[test]
 fn bytes_that_are_no_text_are_refused() {
     use std::os::unix::ffi::OsStrExt;

@@ -10,7 +10,7 @@ fn it_is_refused_without_yes_and_says_who_would_lose_the_lock() {
     place.run(&["acquire", "a", "--label", "nightly"]).is(0);
     place.run(&["break", "a"]).fails(64, "nightly").fails(64, "who has held it for").fails(64, "--yes");
     place.run(&["break", "a", "--now"]).fails(64, "nightly");
-    place.run(&["break", "free"]).fails(64, "--yes");
+    place.run(&["break", "free"]).fails(64, "--yes").fails(64, "'leasehold show free'");
     assert!(place.is_held("a"));
 }
 

@@ -129,6 +129,17 @@ fn an_empty_list_says_so_beside_the_data() {
     assert!(ran.err.contains("no lock is held"), "{ran:?}");
 }
 
+/// The owner that was made up for one who gave none is for scripts, not for people.
+#[test]
+fn random_owners_are_shown_as_processes() {
+    let place = Place::new();
+    let taken = place.run(&["acquire", "a", "--json"]).is(0).json();
+    let table = place.run(&["list"]);
+    table.is(0).says(&format!("process {}", taken["pid"]));
+    assert!(!table.out.contains(taken["owner"].as_str().unwrap()), "{table:?}");
+    assert_eq!(place.run(&["list", "--json"]).json_lines()[0]["owner"], taken["owner"]);
+}
+
 /// Anybody may have written there.
 #[test]
 fn a_terminal_is_not_given_orders() {

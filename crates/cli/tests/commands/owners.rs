@@ -39,6 +39,7 @@ fn strangers_and_older_fences_are_refused() {
         place.run(&[command, "a", "--owner", "me", "--fence", &older]).fails(STRANGER, &fence.to_string());
         place.run(&[command, "b", "--owner", "me"]).fails(STRANGER, "nobody");
     }
+    place.run(&["renew", "a", "--owner", "you"]).fails(STRANGER, "hint: 'leasehold show a' says who holds it");
     place.run(&["release", "a", "--owner", "you", "--all"]).fails(STRANGER, &place.store());
     let shown = place.shown("a");
     assert_eq!((&shown["owner"], shown["fence"].as_u64()), (&"me".into(), Some(fence)));
