@@ -112,6 +112,14 @@ const CASES: &[(&str, &str)] = &[
         mkdir private; chmod 711 private; expect 0 "" "$L" -s file:private/locks.db acquire a --lease 1m
         sha256sum private/locks.db private/locks.db-wal > sums
         expect 78 "hint: " setpriv --reuid 65534 --clear-groups "$L" -s file:private/locks.db acquire b --no-wait
+        nobody="setpriv --reuid 65534 --clear-groups"
+        expect 78 "fail  permissions: mode 644, user 0: this user cannot write the file" $nobody "$L" -s file:private/locks.db doctor
+        expect 78 "fail  permissions: there is no file yet, and this user cannot make one" $nobody "$L" -s file:private/no.db doctor
+        chmod 700 private
+        expect 78 "fail  permissions: this user cannot look at" $nobody "$L" -s file:private/locks.db doctor
+        chmod 711 private
+        chmod 666 private/locks.db*
+        expect 78 "fail  permissions: this user cannot write in" $nobody "$L" -s file:private/locks.db doctor
         unchanged
         install -d -m 2770 -g 4711 shared; install -m 660 -g 4711 /dev/null shared/locks.db
         one="setpriv --reuid 4001 --regid 4001 --groups 4711"; two="setpriv --reuid 4002 --regid 4002 --groups 4711"

@@ -11,9 +11,11 @@ use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::error::Fault;
+use crate::folder;
 use crate::machine::{self, Machine};
 
-const RIGHTS: &str = "give this user the right to write there, or name another file with --store file:PATH";
+const RIGHTS: &str = "give this user, or a group of its, the right to write there (docs/file.md says how to share a file), or name \
+                      another with --store file:PATH";
 
 /// Looks at the machine, the place and the file.
 pub fn examine(config: &Config) -> Vec<Check> {
@@ -48,9 +50,22 @@ fn permissions(path: &Path) -> Check {
     let found = match fs::metadata(path) {
         Ok(found) => found,
         Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return to_make(path),
+        Err(fault) if fault.kind() == std::io::ErrorKind::PermissionDenied => {
+            return no_rights(format!(
+                "this user cannot look at {}: a folder on the way is closed to it",
+                path.display()
+            ));
+        }
         Err(fault) => return Check::new("permissions", Verdict::Fail, format!("{}: {fault}", path.display())),
     };
     let mode = found.mode() & 0o777;
+    if !may(path, Access::READ_OK | Access::WRITE_OK) {
+        return no_rights(format!("mode {mode:03o}, user {}: this user cannot write the file", found.uid()));
+    }
+    let folder = folder::of(path);
+    if folder.exists() && !may(&folder, Access::WRITE_OK | Access::EXEC_OK) {
+        return no_rights(format!("this user cannot write in {}, where processes find each other", folder.display()));
+    }
     let who = match (mode & 0o020 != 0, mode & 0o002 != 0) {
         (_, true) => "every user",
         (true, false) => "its user and its group",
@@ -65,7 +80,10 @@ fn to_make(path: &Path) -> Check {
     if may(folder, Access::WRITE_OK | Access::EXEC_OK) {
         return Check::new("permissions", Verdict::Ok, "there is no file yet; the first lock makes it");
     }
-    let found = format!("there is no file yet, and this user cannot make one in {}", folder.display());
+    no_rights(format!("there is no file yet, and this user cannot make one in {}", folder.display()))
+}
+
+fn no_rights(found: String) -> Check {
     Check::new("permissions", Verdict::Fail, found).with_advice(RIGHTS)
 }
 
