@@ -449,10 +449,12 @@ mod tests {
             assert!(!waiting.is_finished());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let state = shell.state();
-        assert!(state.keeper_rests, "a recheck that was refused woke the keeper");
-        assert!(state.roused.is_none(), "the next who asks would be judged by old clocks");
-        drop(state);
+        let (rests, roused) = {
+            let state = shell.state();
+            (state.keeper_rests, state.roused.is_some())
+        };
+        assert!(rests, "a recheck that was refused woke the keeper");
+        assert!(!roused, "the next who asks would be judged by old clocks");
         held.release().await.unwrap();
         let guard = waiting.await.unwrap();
         assert!(!shell.state().keeper_rests);
