@@ -1,6 +1,9 @@
 //! `man`: the manual page, from the same definition as the help.
 
+use std::io::IsTerminal;
+
 use clap::CommandFactory;
+use clap::builder::Resettable;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -23,6 +26,14 @@ const EXIT_CODES: [(&str, &str); 12] = [
     ("128+n", "signal n came while waiting"),
 ];
 
+const VALUES: [(&str, &str); 2] = [
+    (
+        "NAME",
+        "1 to 512 bytes; several, separated by commas, are taken together, all or none. A comma in a name is written \\,",
+    ),
+    ("D", "a duration such as 250ms, 10s or 5m"),
+];
+
 const VARIABLES: [(&str, &str); 4] = [
     ("LEASEHOLD_STORE", "the store, where --store is not given"),
     (
@@ -34,10 +45,15 @@ const VARIABLES: [(&str, &str); 4] = [
 ];
 
 pub(crate) fn run(args: &ManArgs) -> Result<Exit, Failure> {
-    let mut command = Cli::command();
+    // What is said after the help stands in sections of its own here.
+    let mut command = Cli::command()
+        .after_help(Resettable::Reset)
+        .subcommand_help_heading("COMMANDS")
+        .subcommand_value_name("COMMAND");
     command.build();
     let page = match &args.command {
         None => page_of(command).map(|mut page| {
+            page.extend(section("NAMES AND DURATIONS", &VALUES));
             page.extend(section("EXIT STATUS", &EXIT_CODES));
             page.extend(section("ENVIRONMENT", &VARIABLES));
             page
@@ -52,6 +68,10 @@ pub(crate) fn run(args: &ManArgs) -> Result<Exit, Failure> {
         },
     };
     output::raw(&page.map_err(|error| Failure::new(Exit::BUG, error.to_string()))?)?;
+    if std::io::stdout().is_terminal() {
+        let which = args.command.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+        output::note(&format!("this is the source of the page; 'leasehold man{which} | man -l -' shows it"));
+    }
     Ok(Exit::DONE)
 }
 

@@ -51,6 +51,10 @@ fn the_manual_has_every_command_code_and_variable() {
         page.says(&format!("leasehold\\-{command}(1)"));
         place.run(&["man", command]).is(0).says(&format!(".TH leasehold-{command} 1"));
     }
+    for heading in [".SH COMMANDS", ".SH \"NAMES AND DURATIONS\""] {
+        page.says(heading);
+    }
+    assert!(!page.out.contains("EXTRA") && !page.out.contains("SUBCOMMANDS"), "{}", page.out);
     for code in [64, 69, 70, 74, 75, 76, 77, 78] {
         page.says(&format!("\\fB{code}\\fR"));
     }

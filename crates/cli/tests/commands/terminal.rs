@@ -103,6 +103,18 @@ fn colours_on_a_terminal_only_and_not_where_they_are_unwanted() {
     }
 }
 
+/// A page's source on a terminal is of no use to anybody.
+#[test]
+fn the_manual_says_how_it_is_read() {
+    let place = Place::new();
+    let terminal = Terminal::new();
+    let mut command = place.command(&["man", "run"]);
+    let running = Running::start(command.stdout(terminal.side()));
+    drop(command);
+    assert!(running.ended().is(0).err.contains("'leasehold man run | man -l -'"));
+    assert_eq!(place.run(&["man", "run"]).is(0).err, "");
+}
+
 #[test]
 fn hold_ends_with_the_input_of_its_terminal() {
     let place = Place::new();
