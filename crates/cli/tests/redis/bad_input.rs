@@ -56,7 +56,7 @@ fn a_wrong_password() -> Checked {
 fn no_rights_for_scripts() -> Checked {
     let lines = "user default on nopass ~* &* +@all\n\
                  user calls on nopass ~* &* +@all -evalsha\n\
-                 user loads on nopass ~* &* +@all -script\n\
+                 user loads on nopass ~* &* +@all -eval\n\
                  user inside on nopass ~* &* +@all -set\n\
                  user keys on nopass ~b* &* +@all";
     let server = Redis::with(Settings::default().users(lines))?;

@@ -102,7 +102,7 @@ fn replicas() -> Checked {
 
 fn rights() -> Checked {
     let lines = "user default on nopass ~* &* +@all\n\
-                 user commands on nopass ~* &* +@all -pttl -hset -script|load\n\
+                 user commands on nopass ~* &* +@all -pttl -hset -eval\n\
                  user keys on nopass ~leasehold-doctor* ~leasehold_fence* &* +@all\n\
                  user channels on nopass ~* &leasehold_hint:* +@all\n\
                  user publishes on nopass ~* resetchannels +@all\n\
@@ -110,7 +110,7 @@ fn rights() -> Checked {
     let server = Redis::with(Settings::default().users(lines))?;
     let examined = |user| run(&url_of(&server, user, ""), DOCTOR);
     let checks = examined("commands").is(78).checks();
-    checks.has("permissions", "fail", "commands +hset +pttl +script|load");
+    checks.has("permissions", "fail", "commands +eval +hset +pttl");
     let checks = examined("keys").is(78).checks();
     let lacks = checks.has("permissions", "fail", "keys leasehold_heard:{")["found"].clone();
     for what in ["leasehold_lock:{", "leasehold_line:{", "redisson_lock_token:{"] {

@@ -112,7 +112,7 @@ impl Server {
             Ok(_) => Ok(Check::new("scripts", Verdict::Ok, "they run")),
             Err(error) if error.kind() == ErrorKind::Unfit => {
                 let failed = Check::new("scripts", Verdict::Fail, error.message());
-                Ok(failed.with_advice("locks are kept by scripts: allow EVALSHA and SCRIPT LOAD"))
+                Ok(failed.with_advice("locks are kept by scripts: allow EVALSHA and EVAL"))
             }
             Err(error) => Err(error),
         }

@@ -34,12 +34,12 @@ const PROBES: &[&[&str]] = &[
     &["ZRANGEBYSCORE", KEY, "0", "0"],
     &["ZREM", KEY, "member"],
     &["EVALSHA", "0000000000000000000000000000000000000000", "0"],
-    &["SCRIPT", "LOAD", "return 0"],
+    &["EVAL", "return 0", "0"],
 ];
 const KEY: &str = "<key>";
 const CHANNEL: &str = "<channel>";
 /// What is needed besides what the scripts call.
-const OUTSIDE: &[&str] = &["TIME", "EVALSHA", "SCRIPT"];
+const OUTSIDE: &[&str] = &["TIME", "EVALSHA", "EVAL"];
 /// What the library itself sends: it cannot be tried alone.
 const CONNECTION: &str = "+hello +select +unsubscribe";
 
@@ -149,7 +149,7 @@ impl Missing {
 /// As a list of users has it.
 fn right(probe: &[&str]) -> String {
     let command = probe[0].to_lowercase();
-    if command == "script" { "+script|load".to_owned() } else { format!("+{command}") }
+    format!("+{command}")
 }
 
 #[cfg(test)]
