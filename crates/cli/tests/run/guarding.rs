@@ -66,9 +66,12 @@ fn is_stopped(pid: Pid) -> bool {
     stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
 }
 
+/// Again and again: the runner may make it go on meanwhile, for what it still has to tell it.
 fn stop(pid: Pid) {
-    kill_process(pid, Signal::STOP).unwrap();
-    until("it does not stop", || is_stopped(pid));
+    until("it does not stop", || {
+        kill_process(pid, Signal::STOP).unwrap();
+        is_stopped(pid)
+    });
 }
 
 #[test]
