@@ -15,7 +15,7 @@ use crate::keeper::Keeper;
 use crate::layer::Layer;
 use crate::lock::Lock;
 use crate::random;
-use crate::registry::StoreUrl;
+use crate::registry::{StoreUrl, Whose};
 use crate::secret::Secret;
 use crate::shell::{Mine, Shell};
 
@@ -130,7 +130,7 @@ impl ClientBuilder {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {
                 let url = StoreUrl::parse(&url)?.with_password(self.password);
-                (url.connect().await?, url.connect().await?, url.defaults)
+                (url.connect(Whose::Callers).await?, url.connect(Whose::Keepers).await?, url.defaults)
             }
         };
         let options = self.options.unwrap_or(options);

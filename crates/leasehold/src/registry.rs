@@ -10,6 +10,13 @@ use crate::secret::Secret;
 /// Every scheme there is, with the feature that brings it.
 const SCHEMES: &[(&str, &str)] = &[("file", "file"), ("memory", "memory"), ("redis", "redis"), ("redis+unix", "redis")];
 
+/// Whose connections they are. Only stores with a thread of their own for each tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Callers,
+    Keepers,
+}
+
 /// A store's URL, taken apart.
 #[derive(Debug)]
 pub(crate) struct StoreUrl {
@@ -60,7 +67,8 @@ impl StoreUrl {
 
     /// Connects to the store: once for callers, once for the keeper.
     #[expect(clippy::unused_async, reason = "stores with a network to cross connect here")]
-    pub(crate) async fn connect(&self) -> Result<Arc<dyn Store>, Error> {
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "no store here tells them apart"))]
+    pub(crate) async fn connect(&self, whose: Whose) -> Result<Arc<dyn Store>, Error> {
         match self.scheme.as_str() {
             #[cfg(feature = "file")]
             leasehold_file::SCHEME => {
@@ -74,7 +82,11 @@ impl StoreUrl {
             }
             #[cfg(feature = "redis")]
             scheme if leasehold_redis::SCHEMES.contains(&scheme) => {
-                Ok(Arc::new(leasehold_redis::Redis::new(&self.redis(scheme)?)?))
+                let config = self.redis(scheme)?;
+                Ok(Arc::new(match whose {
+                    Whose::Callers => leasehold_redis::Redis::new(&config)?,
+                    Whose::Keepers => leasehold_redis::Redis::for_keeper(&config)?,
+                }))
             }
             scheme => Err(unknown(scheme)),
         }

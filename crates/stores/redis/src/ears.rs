@@ -15,7 +15,7 @@ use leasehold_core::{ClientId, Name};
 use crate::config::Layout;
 use crate::keys::{self, Keys};
 use crate::link::Link;
-use crate::runtime::behind;
+use crate::runtime::Thread;
 
 /// What a release of ours says on Redisson's channel. Redisson reads it as its own 0, and we know that the first in line was told.
 const OURS: &[u8] = b"-0";
@@ -165,7 +165,7 @@ impl Ears {
             let spread = u64::try_from(SPREAD.as_nanos()).unwrap_or(u64::MAX);
             (names, sinks, Duration::from_nanos(state.rng.below(spread)))
         };
-        behind(async move {
+        Thread::Callers.behind(async move {
             tokio::time::sleep(pause).await;
             for (name, sink) in names.iter().flat_map(|name| sinks.iter().map(move |sink| (name, sink))) {
                 sink(Hint::Name(name.clone()));
@@ -191,7 +191,7 @@ impl Ears {
             state.sweeping = true;
         }
         let ears = Arc::downgrade(self);
-        behind(async move {
+        Thread::Callers.behind(async move {
             tokio::time::sleep(WARM).await;
             let Some(ears) = ears.upgrade() else { return };
             let idle = std::mem::take(&mut ears.state().idle);

@@ -116,7 +116,10 @@ pub(crate) fn hint_channel(client: ClientId) -> String {
 
 /// The client that such a channel belongs to.
 pub(crate) fn client_of_hint(channel: &str) -> Option<ClientId> {
-    let hex = channel.strip_prefix(HINT)?;
+    client_of(channel.strip_prefix(HINT)?)
+}
+
+fn client_of(hex: &str) -> Option<ClientId> {
     let half = |from: usize| u64::from_str_radix(hex.get(from..from + 16)?, 16).ok();
     Some(ClientId([half(0)?, half(16)?]))
 }
@@ -135,9 +138,7 @@ pub(crate) fn request_of(text: &str) -> Option<RequestId> {
     if uuid.len() != 36 || !uuid.is_ascii() {
         return None;
     }
-    let hex = uuid.replace('-', "");
-    let half = |from: usize| u64::from_str_radix(hex.get(from..from + 16)?, 16).ok();
-    Some(RequestId { client: ClientId([half(0)?, half(16)?]), number: number.parse().ok()? })
+    Some(RequestId { client: client_of(&uuid.replace('-', ""))?, number: number.parse().ok()? })
 }
 
 /// Owners that mean something else where a lock keeps its owner: a lock that lingers or was broken, and the mode of Redisson's

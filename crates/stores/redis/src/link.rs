@@ -15,7 +15,7 @@ use redis::{Arg, AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisEr
 use crate::config::Config;
 use crate::ears::Ears;
 use crate::error;
-use crate::runtime::{behind, on_ours};
+use crate::runtime::Thread;
 use crate::script::Script;
 
 /// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
@@ -28,6 +28,8 @@ const CHANNELS_AT_ONCE: usize = 1_000;
 pub(crate) struct Link {
     client: Client,
     limit: Duration,
+    /// Where it lives.
+    pub(crate) thread: Thread,
     current: Mutex<Option<Line>>,
     /// Held by the one who connects.
     connecting: tokio::sync::Mutex<Attempts>,
@@ -103,13 +105,14 @@ impl Listener {
 }
 
 impl Link {
-    pub(crate) fn new(config: &Config, ears: Arc<Ears>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn new(config: &Config, thread: Thread, ears: Arc<Ears>) -> Result<Arc<Self>, Error> {
         let client = Client::open(config.info.clone()).map_err(error::unconnected)?;
         let seed = leasehold_clock::now().as_nanos();
         let attempts = Attempts { failed: 0, error: None, not_before: Moment::default(), rng: Rng::new(seed) };
         Ok(Arc::new(Self {
             client,
             limit: config.limit,
+            thread,
             current: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(attempts),
             subscribing: tokio::sync::RwLock::new(()),
@@ -173,7 +176,7 @@ impl Link {
     async fn line(self: &Arc<Self>) -> Result<Line, Error> {
         match self.live() {
             Some(line) => Ok(line),
-            None => on_ours(self.clone().connect()).await,
+            None => self.thread.runs(self.clone().connect()).await,
         }
     }
 
@@ -193,7 +196,7 @@ impl Link {
                 (attempts.failed, attempts.error) = (0, None);
                 *self.current() = Some(line.clone());
                 let (link, new) = (self.clone(), line.clone());
-                behind(async move { link.resubscribe(&new).await });
+                self.thread.behind(async move { link.resubscribe(&new).await });
                 Ok(line)
             }
             Err(error) => {
@@ -241,7 +244,7 @@ impl Link {
     pub(crate) async fn subscribe(self: &Arc<Self>, channels: Vec<String>) -> Result<(), Error> {
         let line = self.line().await?;
         let link = self.clone();
-        on_ours(async move { link.subscribe_on(&line, channels).await }).await
+        self.thread.runs(async move { link.subscribe_on(&line, channels).await }).await
     }
 
     async fn subscribe_on(self: &Arc<Self>, line: &Line, mut channels: Vec<String>) -> Result<(), Error> {
@@ -295,7 +298,7 @@ impl Link {
         if !self.ears.anybody_waits() || self.healing.swap(true, Ordering::AcqRel) {
             return;
         }
-        behind(async move {
+        self.thread.behind(async move {
             while let Err(error) = link.line().await {
                 if error.kind() != ErrorKind::Unreachable || !link.ears.anybody_waits() {
                     break;

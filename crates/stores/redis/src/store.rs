@@ -23,7 +23,7 @@ use crate::keys::{self, Keys};
 use crate::link::{Link, Mark};
 use crate::list;
 use crate::reply;
-use crate::runtime::with_ours;
+use crate::runtime::Thread;
 use crate::script::{Script, Scripts};
 
 /// A server of Redis.
@@ -44,14 +44,27 @@ pub(crate) struct Inner {
 }
 
 impl Redis {
-    /// A store on that server. Nothing is sent yet: the first call connects, in the runtime it is made in.
+    /// A store on that server, for callers. Nothing is sent yet: the first call connects, on a thread of this store's own.
     ///
     /// # Errors
     ///
     /// Settings that make no sense.
     pub fn new(config: &Config) -> Result<Self, Error> {
+        Self::on(config, Thread::Callers)
+    }
+
+    /// The same for a keeper: on a thread where no code of the user's runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Redis::new`].
+    pub fn for_keeper(config: &Config) -> Result<Self, Error> {
+        Self::on(config, Thread::Keepers)
+    }
+
+    fn on(config: &Config, thread: Thread) -> Result<Self, Error> {
         let ears = Ears::new(config.layout);
-        let link = Link::new(config, ears.clone())?;
+        let link = Link::new(config, thread, ears.clone())?;
         ears.attach(&link);
         Ok(Self(Arc::new(Inner {
             label: config.label.as_str().into(),
@@ -70,7 +83,8 @@ impl Redis {
         work: impl Future<Output = Result<(StoreTime, T), Error>> + Send + 'static,
     ) -> Call<Reply<T>> {
         let inner = self.0.clone();
-        Call::pending(with_ours(async move {
+        let thread = inner.link.thread;
+        Call::pending(thread.polls(async move {
             let sent = leasehold_clock::now();
             match work.await {
                 Ok((at, result)) => {
@@ -305,7 +319,7 @@ impl Store for Redis {
         let (store, inner) = (self.clone(), self.0.clone());
         inner.ears.add(client, &name, &sink);
         let channels = inner.ears.channels_of(client, &name);
-        Call::pending(with_ours(async move {
+        Call::pending(inner.link.thread.polls(async move {
             let subscribed = inner.link.subscribe(channels).await;
             subscribed.map_err(|error| error.during("watch").on_store(&inner.label).on_lock(&name))?;
             Ok(Answered { at: store.estimated(), result: () })
@@ -319,7 +333,7 @@ impl Store for Redis {
         if !in_line && !idle {
             return Call::done(());
         }
-        Call::pending(with_ours(async move {
+        Call::pending(inner.link.thread.polls(async move {
             if in_line {
                 let script = &inner.scripts.leave;
                 let keys = Keys(&name);

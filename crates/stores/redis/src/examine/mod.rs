@@ -11,7 +11,7 @@ use leasehold_core::{Check, Error, ErrorKind, Store, Verdict};
 use redis::{Cmd, Value};
 
 use crate::config::Config;
-use crate::runtime::with_ours;
+use crate::runtime::Thread;
 use crate::store::Redis;
 use info::Info;
 
@@ -30,7 +30,7 @@ const TIMED: u32 = 20;
 pub async fn examine(config: &Config) -> Result<Vec<Check>, Error> {
     let store = Redis::new(config)?;
     let server = Server { store, limit: config.limit };
-    let checks = with_ours(server.examine()).await;
+    let checks = Thread::Callers.polls(server.examine()).await;
     server.store.0.link.close();
     checks.map_err(|error| error.during("examine").on_store(server.store.label()))
 }

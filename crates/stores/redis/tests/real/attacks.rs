@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("attacks::one_that_connects_and_is_not_polled_stops_nobody", || block_on(one_that_connects_and_is_not_polled())),
     ("attacks::runtimes_without_sockets_and_timers_will_do", runtimes_without_sockets_and_timers),
     ("attacks::a_runtime_that_stands_still_stops_nobody", a_runtime_that_stands_still),
+    ("attacks::one_that_blocks_when_it_is_told_stops_no_keeper", || block_on(one_that_blocks_when_it_is_told())),
     ("attacks::a_withdrawal_takes_no_hold_of_redissons", || block_on(a_withdrawal_takes_no_hold_of_redissons())),
     ("attacks::keys_beside_a_lock_are_no_names", || block_on(keys_beside_a_lock_are_no_names())),
     ("attacks::a_fault_beside_the_lock_fails_no_call", || block_on(a_fault_beside_the_lock_fails_no_call())),
@@ -80,6 +81,28 @@ fn a_runtime_that_stands_still() -> Checked {
         soon(client.inspect("a")).await?;
         soon(client.lock("b").acquire()).await?.release().await
     })?;
+    Ok(())
+}
+
+/// Code of the user's may run where hints are told: renewals must not wait for it.
+async fn one_that_blocks_when_it_is_told() -> Checked {
+    let server = Redis::start()?;
+    let config = Config::new("redis", &format!("//{}", server.address()), &[], None)?;
+    let (callers, keepers) = (leasehold_redis::Redis::new(&config)?, leasehold_redis::Redis::for_keeper(&config)?);
+    let (told, is_told) = std::sync::mpsc::channel();
+    let (go_on, waits) = std::sync::mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let sink: leasehold::port::HintSink = std::sync::Arc::new(move |_| {
+        told.send(()).expect("somebody hears it");
+        let _ = waits.lock().expect("one at a time").recv();
+    });
+    let me = ClientId([7, 8]);
+    callers.watch(me, Name::new("a")?, sink).await?;
+    server.command(&["PUBLISH", &format!("leasehold_hint:{me}"), "a"])?;
+    is_told.recv_timeout(LIMIT)?;
+    soon(keepers.clock()).await?;
+    drop(go_on);
+    soon(callers.clock()).await?;
     Ok(())
 }
 
