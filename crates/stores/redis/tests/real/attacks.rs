@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-use leasehold::port::{ClientId, Give, Release, Released, RequestId, StoreOwner};
+use leasehold::port::{ClientId, Give, Hint, Release, Released, RequestId, StoreOwner};
 use leasehold::{Client, ErrorKind, Name, Owner, Store};
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
@@ -92,9 +92,13 @@ async fn one_that_blocks_when_it_is_told() -> Checked {
     let (told, is_told) = std::sync::mpsc::channel();
     let (go_on, waits) = std::sync::mpsc::channel::<()>();
     let waits = std::sync::Mutex::new(waits);
-    let sink: leasehold::port::HintSink = std::sync::Arc::new(move |_| {
+    let sink: leasehold::port::HintSink = std::sync::Arc::new(move |hint| {
+        // A first connection tells that anything may be free, and only after that is one subscribed.
+        if hint == Hint::All {
+            return;
+        }
         told.send(()).expect("somebody hears it");
-        let _ = waits.lock().expect("one at a time").recv();
+        let _ = waits.lock().expect("one at a time").recv_timeout(LIMIT);
     });
     let me = ClientId([7, 8]);
     callers.watch(me, Name::new("a")?, sink).await?;
