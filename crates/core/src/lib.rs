@@ -3,6 +3,7 @@
 //! - [`port`]: what a store does; every engine implements [`port::Store`].
 //! - [`table`]: everything that one client decides, `step(now, input) -> outputs`.
 //! - [`reference`](mod@reference): a store as pure state, `apply(now, request) -> reply`: the meaning of correct.
+//! - [`quorum`]: a lock over several servers, granted by a majority of them.
 //! - [`lease`]: the one place that says how long a holder may act.
 //!
 //! The client in the crate `leasehold` is a thin shell around this; the simulation in `testing/sim` is another.
@@ -17,6 +18,7 @@ pub mod options;
 pub mod owner;
 pub mod planted;
 pub mod port;
+pub mod quorum;
 pub mod reference;
 pub mod table;
 pub mod time;

@@ -98,10 +98,26 @@ pub enum Bug {
     BrokenRenewed,
     /// A clock that stood still is not made up for.
     JumpIgnored,
+    /// Of a quorum: nothing is given up for clocks that run at different rates.
+    NoDrift,
+    /// Of a quorum: a server votes whatever it may have forgotten.
+    NoQuarantine,
+    /// Of a quorum: a server that was emptied, but not started again, votes.
+    QuarantineByUptime,
+    /// Of a quorum: a server that came back with an old state, and an old record of its birth, votes.
+    QuarantineByBirthKey,
+    /// Of a quorum: the lease counts from when a vote came.
+    ValidityFromReply,
+    /// Of a quorum: only servers that are known to have granted are released.
+    ReleaseOnlyGranted,
+    /// Of a quorum: a server takes the larger of its own fence and the one proposed, and says that it took it.
+    FenceByMax,
+    /// Of a quorum: a renewal makes a lock again that was gone.
+    ExtensionRecreates,
 }
 
 impl Bug {
-    /// Every one of them.
+    /// Every one that a client of one store can have.
     pub const ALL: &'static [Self] = &[
         Self::DeadlineFromReply,
         Self::ResentDeadlineFull,
@@ -149,6 +165,18 @@ impl Bug {
         Self::GroupReenters,
         Self::BrokenRenewed,
         Self::JumpIgnored,
+    ];
+
+    /// Those that only a quorum can have.
+    pub const OF_QUORUMS: &'static [Self] = &[
+        Self::NoDrift,
+        Self::NoQuarantine,
+        Self::QuarantineByUptime,
+        Self::QuarantineByBirthKey,
+        Self::ValidityFromReply,
+        Self::ReleaseOnlyGranted,
+        Self::FenceByMax,
+        Self::ExtensionRecreates,
     ];
 }
 

@@ -176,6 +176,8 @@ pub enum Renewed {
     },
     /// The store does not have this lease. It was not made again.
     Lost,
+    /// Too few servers of it answered to tell.
+    Unknown,
 }
 
 /// Which hold a release gives back.

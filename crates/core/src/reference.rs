@@ -597,5 +597,7 @@ impl Row {
     }
 }
 
+mod voting;
+
 #[cfg(test)]
 mod tests;

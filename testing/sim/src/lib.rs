@@ -18,6 +18,7 @@ pub mod invariants;
 pub mod network;
 pub mod plan;
 pub mod process;
+pub mod quorum;
 pub mod run;
 mod shell;
 pub mod store;

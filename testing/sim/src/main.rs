@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use leasehold_core::planted::Bug;
-use leasehold_sim::run;
+use leasehold_sim::quorum::{Drift, World};
+use leasehold_sim::run::{self, Kind};
 
 const HELP: &str = "\
 Simulated worlds of leasehold's core.
@@ -13,6 +14,8 @@ Simulated worlds of leasehold's core.
   --seed S [--whole]         run one world and tell its story, of every name
   --planted [--seeds N]      for every known bug: how many seeds until it is caught, and by what
   --bug NAME                 with this bug switched on
+  --quorum                   of clients of a quorum, not of one store
+  --beyond                   of a quorum whose clocks are further apart than leases allow for: how often two hold the lock
   --threads N                default 2
   --failures N               stop after so many; default 5
 ";
@@ -23,6 +26,7 @@ struct Args {
     from: u64,
     seed: Option<u64>,
     planted: bool,
+    kind: Kind,
     whole: bool,
     bug: Option<Bug>,
     threads: Option<usize>,
@@ -40,7 +44,9 @@ fn main() -> ExitCode {
     let fine = if args.planted {
         planted(&args)
     } else if let Some(seed) = args.seed {
-        one(seed, args.bug, args.whole)
+        one(args.kind, seed, args.bug, args.whole)
+    } else if args.kind == Kind::Quorum(Drift::Beyond) {
+        beyond(&args)
     } else {
         many(&args)
     };
@@ -60,9 +66,13 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "--failures" => args.failures = Some(number()? as usize),
             "--whole" => args.whole = true,
             "--planted" => args.planted = true,
+            "--quorum" if args.kind == Kind::Store => args.kind = Kind::Quorum(Drift::Assumed),
+            "--quorum" => {}
+            "--beyond" => args.kind = Kind::Quorum(Drift::Beyond),
             "--bug" => {
                 let name = words.next().unwrap_or_default();
-                let bug = Bug::ALL.iter().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(&name));
+                let mut all = Bug::ALL.iter().chain(Bug::OF_QUORUMS);
+                let bug = all.find(|bug| format!("{bug:?}").eq_ignore_ascii_case(&name));
                 args.bug = Some(*bug.ok_or_else(|| format!("no bug is called {name:?}; there are {:?}", Bug::ALL))?);
             }
             _ => return Err(format!("unknown argument {word:?}")),
@@ -71,8 +81,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     Ok(args)
 }
 
-fn one(seed: u64, bug: Option<Bug>, whole: bool) -> bool {
-    let (story, result) = run::tell(seed, bug, whole);
+fn one(kind: Kind, seed: u64, bug: Option<Bug>, whole: bool) -> bool {
+    let (story, result) = run::tell(kind, seed, bug, whole);
     println!("{story}");
     match &result {
         Ok(history) => println!("seed {seed}: {history:?}"),
@@ -84,6 +94,7 @@ fn one(seed: u64, bug: Option<Bug>, whole: bool) -> bool {
 fn many(args: &Args) -> bool {
     let begun = Instant::now();
     let sum = run::sweep(
+        args.kind,
         args.from,
         args.seeds.unwrap_or(10_000),
         args.bug,
@@ -94,21 +105,44 @@ fn many(args: &Args) -> bool {
     let speed = sum.worlds as f64 / begun.elapsed().as_secs_f64();
     println!("{} worlds, {} events, {} grants; {speed:.0} worlds a second", sum.worlds, sum.events, sum.grants);
     if let Some(first) = sum.failures.first() {
-        println!("{}", run::tell(first.seed, args.bug, false).0);
+        println!("{}", run::tell(args.kind, first.seed, args.bug, false).0);
     }
     for failure in &sum.failures {
         println!("{} is broken: {}", failure.violation.invariant, failure.violation.what);
-        println!("  {}", run::command(failure.seed, args.bug));
+        println!("  {}", run::command(args.kind, failure.seed, args.bug));
     }
     sum.failures.is_empty()
+}
+
+/// With clocks that are too far apart exclusion fails, or these worlds test nothing; and fences must grow all the same.
+fn beyond(args: &Args) -> bool {
+    let (mut worlds, mut overlaps, mut grants) = (0, 0, 0);
+    for seed in args.from..args.from + args.seeds.unwrap_or(10_000) {
+        let mut world = World::new(seed, args.bug, Drift::Beyond, false);
+        match world.run() {
+            Ok(history) => grants += history.grants,
+            Err(violation) => {
+                println!("{} is broken: {}", violation.invariant, violation.what);
+                println!("  {}", run::command(args.kind, seed, args.bug));
+                return false;
+            }
+        }
+        worlds += 1;
+        overlaps += u64::from(world.overlaps > 0);
+    }
+    println!(
+        "{worlds} worlds, {grants} grants; two held the lock at the same time in {overlaps} of them, never with fences out of order"
+    );
+    overlaps > 0
 }
 
 fn planted(args: &Args) -> bool {
     let most = args.seeds.unwrap_or(20_000);
     let mut all = true;
     println!("{:<28} {:>8}  invariant", "bug", "seeds");
-    for bug in Bug::ALL {
-        match run::first_caught(*bug, args.from, most) {
+    let bugs = if args.kind == Kind::Store { Bug::ALL } else { Bug::OF_QUORUMS };
+    for bug in bugs {
+        match run::first_caught(args.kind, *bug, args.from, most) {
             Some((seed, violation)) => {
                 all &= run::reasons(*bug).contains(&violation.invariant);
                 println!(

@@ -8,7 +8,18 @@ use std::time::Instant;
 use leasehold_core::planted::Bug;
 
 use crate::invariants::Violation;
+use crate::quorum::{self, Drift};
 use crate::world::{History, World};
+
+/// Which worlds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// Clients of one store.
+    #[default]
+    Store,
+    /// Clients of a quorum.
+    Quorum(Drift),
+}
 
 /// A seed whose world broke an invariant.
 #[derive(Debug, Clone)]
@@ -24,8 +35,11 @@ pub struct Failure {
 /// # Errors
 ///
 /// The first invariant that did not hold.
-pub fn check(seed: u64, bug: Option<Bug>) -> Result<History, Violation> {
-    calmly(|| World::new(seed, bug, false).run())
+pub fn check(kind: Kind, seed: u64, bug: Option<Bug>) -> Result<History, Violation> {
+    calmly(|| match kind {
+        Kind::Store => World::new(seed, bug, false).run(),
+        Kind::Quorum(drift) => quorum::World::new(seed, bug, drift, false).run(),
+    })
 }
 
 /// A panic is a broken invariant of the code itself.
@@ -36,7 +50,12 @@ fn calmly(run: impl FnOnce() -> Result<History, Violation>) -> Result<History, V
 }
 
 /// Runs the world of a seed and tells its story; unless the `whole` is wanted, cut down to the name where something broke.
-pub fn tell(seed: u64, bug: Option<Bug>, whole: bool) -> (String, Result<History, Violation>) {
+pub fn tell(kind: Kind, seed: u64, bug: Option<Bug>, whole: bool) -> (String, Result<History, Violation>) {
+    if let Kind::Quorum(drift) = kind {
+        let mut world = quorum::World::new(seed, bug, drift, true);
+        let result = calmly(|| world.run());
+        return (world.timeline(), result);
+    }
     let mut world = World::new(seed, bug, true);
     let result = calmly(|| world.run());
     let name = result.as_ref().err().and_then(|violation| violation.name).filter(|_| !whole);
@@ -45,14 +64,19 @@ pub fn tell(seed: u64, bug: Option<Bug>, whole: bool) -> (String, Result<History
 }
 
 /// The command that repeats a world.
-pub fn command(seed: u64, bug: Option<Bug>) -> String {
+pub fn command(kind: Kind, seed: u64, bug: Option<Bug>) -> String {
+    let kind = match kind {
+        Kind::Store => "",
+        Kind::Quorum(Drift::Assumed) => "--quorum ",
+        Kind::Quorum(Drift::Beyond) => "--quorum --beyond ",
+    };
     let bug = bug.map_or(String::new(), |bug| format!("--bug {bug:?} "));
-    format!("cargo run --profile sim -p leasehold-sim -- {bug}--seed {seed}")
+    format!("cargo run --profile sim -p leasehold-sim -- {kind}{bug}--seed {seed}")
 }
 
 /// The first seed from `from` on that catches a bug, among at most `most`.
-pub fn first_caught(bug: Bug, from: u64, most: u64) -> Option<(u64, Violation)> {
-    (from..from + most).find_map(|seed| Some((seed, check(seed, Some(bug)).err()?)))
+pub fn first_caught(kind: Kind, bug: Bug, from: u64, most: u64) -> Option<(u64, Violation)> {
+    (from..from + most).find_map(|seed| Some((seed, check(kind, seed, Some(bug)).err()?)))
 }
 
 /// Which invariants stand against a bug.
@@ -90,6 +114,14 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
         Bug::PatienceIgnored | Bug::PatienceEndless => &["patience"],
         Bug::GroupReenters => &["already held"],
         Bug::BrokenRenewed => &["breaking"],
+        Bug::NoDrift
+        | Bug::NoQuarantine
+        | Bug::QuarantineByUptime
+        | Bug::QuarantineByBirthKey
+        | Bug::ValidityFromReply => &["exclusion", "fence order"],
+        Bug::ReleaseOnlyGranted => &["nothing left over"],
+        Bug::FenceByMax => &["fence order"],
+        Bug::ExtensionRecreates => &["no revival"],
         // Whatever stays behind is found at the end, or by those who wait for it.
         _ => &["nothing left over", "wake-up"],
     }
@@ -111,13 +143,21 @@ pub struct Sum {
 const SEEDS_AT_A_TIME: u64 = 64;
 
 /// Runs seeds `from..from + count` on `threads` threads; stops after `failures_max` failures.
-pub fn sweep(from: u64, count: u64, bug: Option<Bug>, threads: usize, failures_max: usize, progress: bool) -> Sum {
+pub fn sweep(
+    kind: Kind,
+    from: u64,
+    count: u64,
+    bug: Option<Bug>,
+    threads: usize,
+    failures_max: usize,
+    progress: bool,
+) -> Sum {
     let next = AtomicU64::new(from);
     let sum = Mutex::new(Sum::default());
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| sweep_some(&next, from + count, bug, &sum, failures_max, progress.then_some(begun)));
+            scope.spawn(|| sweep_some(kind, &next, from + count, bug, &sum, failures_max, progress.then_some(begun)));
         }
     });
     let mut sum = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -126,6 +166,7 @@ pub fn sweep(from: u64, count: u64, bug: Option<Bug>, threads: usize, failures_m
 }
 
 fn sweep_some(
+    kind: Kind,
     next: &AtomicU64,
     end: u64,
     bug: Option<Bug>,
@@ -138,7 +179,8 @@ fn sweep_some(
         if first >= end {
             return;
         }
-        let results: Vec<_> = (first..end.min(first + SEEDS_AT_A_TIME)).map(|seed| (seed, check(seed, bug))).collect();
+        let results: Vec<_> =
+            (first..end.min(first + SEEDS_AT_A_TIME)).map(|seed| (seed, check(kind, seed, bug))).collect();
         let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         sum.add(results);
         if sum.failures.len() >= failures_max {

@@ -57,6 +57,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Renew(Ok(answered)) => {
             let each = answered.result.iter().map(|renewed| match renewed {
                 Renewed::Kept { left } => format!("kept {left:?}"),
+                Renewed::Unknown => "unknown".to_owned(),
                 Renewed::Lost => "lost".into(),
             });
             each.collect::<Vec<_>>().join(", ")

@@ -144,7 +144,9 @@ impl Table {
                 held.deadline = Moment::NEVER;
                 self.forget_and_release(now, name, out);
             }
-            None => held.renew_due = held.renew_due.min(lease::renew_again(now, held.short_of(now))),
+            None | Some(Renewed::Unknown) => {
+                held.renew_due = held.renew_due.min(lease::renew_again(now, held.short_of(now)));
+            }
         }
     }
 

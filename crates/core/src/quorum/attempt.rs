@@ -1,0 +1,370 @@
+//! One asking of all servers at once: counted as the votes come, answered as soon as it is certain.
+
+use std::time::Duration;
+
+use super::birth::Standing;
+use super::clocks::Clocks;
+use super::member::{Ballot, Vote, Voted};
+use super::{PerServer, Rules, Said};
+use crate::error::Error;
+use crate::fence::{Block, Fence};
+use crate::planted::Bug;
+use crate::port::{Acquire, Answered, Busy, Give, Granted, Release, Reply};
+use crate::time::{Moment, StoreTime};
+use crate::waiting::Rng;
+
+/// So often the fences may be proposed anew in one attempt.
+const ROUNDS: u32 = 4;
+
+/// What came of an attempt.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// A majority voted for it: the same grant for each name.
+    Granted(Granted),
+    /// Others have too many of the servers.
+    Busy {
+        /// As a store tells it.
+        busy: Box<Busy>,
+        /// Nobody has a majority: several asked at the same time, and the same again after a pause may succeed.
+        split: bool,
+    },
+    /// Too few servers answer and vote.
+    Failed(Error),
+}
+
+/// One asking, from its sending to its verdict.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    rules: Rules,
+    request: Acquire,
+    began: Moment,
+    round: u32,
+    block: Block,
+    ends: Moment,
+    seats: PerServer<Seat>,
+    decided: bool,
+}
+
+/// Where one server stands.
+#[derive(Clone, Debug, Default)]
+struct Seat {
+    /// Ballots that were sent and not answered.
+    open: u32,
+    /// The last moment at which one of them can be executed.
+    not_after: StoreTime,
+    /// It may hold the names for this attempt.
+    touched: bool,
+    said: Option<Heard>,
+}
+
+#[derive(Clone, Debug)]
+enum Heard {
+    Vote {
+        sent: Moment,
+        vote: Vote,
+    },
+    Failed(Error),
+    /// It was not asked, or not waited for.
+    Silent,
+}
+
+impl Seat {
+    fn votes_for(&self) -> Option<Moment> {
+        match &self.said {
+            Some(Heard::Vote { sent, vote: Vote { standing: Standing::Votes, voted: Voted::Took { left } } }) => {
+                Some(*sent + *left)
+            }
+            _ => None,
+        }
+    }
+
+    /// The names are ours there, and it votes, but for no fence that was proposed.
+    fn holds(&self) -> bool {
+        let Some(Heard::Vote { vote, .. }) = &self.said else { return false };
+        vote.standing.votes() && matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. })
+    }
+
+    fn busy(&self) -> Option<&Busy> {
+        match &self.said {
+            Some(Heard::Vote { vote: Vote { voted: Voted::Busy(busy), .. }, .. }) => Some(busy),
+            _ => None,
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(&self.said, Some(Heard::Vote { vote, .. }) if vote.standing.votes())
+    }
+}
+
+/// A ballot to be sent.
+#[derive(Clone, Debug)]
+pub struct Send {
+    /// To whom.
+    pub server: usize,
+    /// In which round; the answer must name it again.
+    pub round: u32,
+    /// What.
+    pub ballot: Ballot,
+}
+
+impl Attempt {
+    /// Begins to ask. `request` has an id that no other attempt has. Servers that are known not to answer are left out, with the reason.
+    pub fn begin(
+        rules: &Rules,
+        request: Acquire,
+        now: Moment,
+        clocks: &Clocks,
+        left_out: PerServer<Option<Option<Error>>>,
+    ) -> (Self, Vec<Send>) {
+        let silent = |error: Option<Error>| Some(error.map_or(Heard::Silent, Heard::Failed));
+        let seat = |left_out: Option<Option<Error>>| Seat { said: left_out.and_then(silent), ..Seat::default() };
+        let mut attempt = Self {
+            rules: rules.clone(),
+            began: now,
+            round: 0,
+            block: Block { first: Fence::NONE, len: request.block.max(1) },
+            ends: now,
+            seats: left_out.into_iter().map(seat).collect(),
+            request,
+            decided: false,
+        };
+        let seen = attempt.request.seen;
+        let sends = attempt.propose(now, clocks, seen);
+        (attempt, sends)
+    }
+
+    /// Asks everybody who is not known to be unwilling for higher fences than these.
+    fn propose(&mut self, now: Moment, clocks: &Clocks, above: Fence) -> Vec<Send> {
+        let limit = self.rules.limit(self.request.lease);
+        self.round += 1;
+        self.ends = now + limit;
+        self.block.first = clocks.propose(now, above);
+        let (round, block) = (self.round, self.block);
+        let mut sends = Vec::with_capacity(self.seats.len());
+        for (server, seat) in self.seats.iter_mut().enumerate() {
+            if matches!(seat.said, Some(Heard::Failed(_) | Heard::Silent)) || seat.busy().is_some() {
+                continue;
+            }
+            let Some(latest) = clocks.latest(server, now) else {
+                seat.said = Some(Heard::Silent);
+                continue;
+            };
+            let not_after = latest + limit;
+            seat.said = None;
+            seat.open += 1;
+            seat.touched = true;
+            seat.not_after = seat.not_after.max(not_after);
+            let acquire = Acquire { not_after, seen: Fence::NONE, ..self.request.clone() };
+            sends.push(Send { server, round, ballot: Ballot { acquire, block, again: false } });
+        }
+        sends
+    }
+
+    /// A vote, or why there is none.
+    pub fn voted(
+        &mut self,
+        now: Moment,
+        clocks: &Clocks,
+        server: usize,
+        round: u32,
+        sent: Moment,
+        reply: Reply<Vote>,
+    ) -> Vec<Send> {
+        let seat = &mut self.seats[server];
+        let heard = match reply {
+            Ok(Answered { result: vote, .. }) => {
+                seat.open = seat.open.saturating_sub(1);
+                let sent = if self.rules.planted.is(Bug::ValidityFromReply) { now } else { sent };
+                Heard::Vote { sent, vote }
+            }
+            // It was not sent, or may be executed until its `not_after`.
+            Err(error) => {
+                if error.outcome() == crate::error::Outcome::NotApplied {
+                    seat.open = seat.open.saturating_sub(1);
+                }
+                Heard::Failed(error)
+            }
+        };
+        if round == self.round && !self.decided {
+            seat.said = Some(heard);
+            return self.count(now, clocks);
+        }
+        Vec::new()
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Moment, clocks: &Clocks) -> Vec<Send> {
+        if self.decided || now < self.ends {
+            return Vec::new();
+        }
+        for seat in self.seats.iter_mut().filter(|seat| seat.said.is_none()) {
+            seat.said = Some(Heard::Silent);
+        }
+        self.count(now, clocks)
+    }
+
+    /// When to be told the time again.
+    pub fn wakes(&self) -> Moment {
+        if self.decided { Moment::NEVER } else { self.ends }
+    }
+
+    /// Whether a round is lost only because its fences were not taken: then higher ones are proposed.
+    fn count(&mut self, now: Moment, clocks: &Clocks) -> Vec<Send> {
+        let majority = self.rules.majority();
+        let took = self.seats.iter().filter(|seat| seat.votes_for().is_some()).count();
+        let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
+        let holding = self.seats.iter().filter(|seat| seat.holds()).count();
+        if took >= majority || took + open >= majority || holding < majority || self.round == ROUNDS {
+            return Vec::new();
+        }
+        let known = self.seats.iter().filter_map(|seat| match &seat.said {
+            Some(Heard::Vote { vote: Vote { voted: Voted::Held { last, .. }, .. }, .. }) => Some(*last),
+            _ => None,
+        });
+        // No higher than needed: a fence that is far from the clocks is taken by nobody.
+        let above = known.max().unwrap_or_default().max(self.block.last()).max(self.request.seen);
+        self.propose(now, clocks, above)
+    }
+
+    /// What came of it, once, as soon as it is certain.
+    pub fn verdict(&mut self, now: Moment, rng: &mut Rng) -> Option<Verdict> {
+        if self.decided {
+            return None;
+        }
+        let majority = self.rules.majority();
+        let mut ends: PerServer<Moment> = self.seats.iter().filter_map(Seat::votes_for).collect();
+        let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
+        if ends.len() >= majority {
+            self.decided = true;
+            ends.sort_unstable_by(|a, b| b.cmp(a));
+            let left = ends[majority - 1].since(self.began);
+            return Some(Verdict::Granted(Granted { block: self.block, holds: 1, left }));
+        }
+        if ends.len() + open >= majority {
+            return None;
+        }
+        self.decided = true;
+        Some(self.refusal(now, rng))
+    }
+
+    fn refusal(&self, now: Moment, rng: &mut Rng) -> Verdict {
+        let majority = self.rules.majority();
+        let up = self.seats.iter().filter(|seat| seat.is_up()).count();
+        let busy: PerServer<&Busy> = self.seats.iter().filter_map(Seat::busy).collect();
+        if up < majority && busy.len() < majority || busy.is_empty() {
+            return Verdict::Failed(self.failure());
+        }
+        let same = |one: &&Busy| busy.iter().filter(|other| is_same(one, other)).count();
+        let most = busy.iter().copied().max_by_key(same).expect("somebody is busy");
+        let split = same(&most) < majority;
+        let mut busy_of_most = most.clone();
+        busy_of_most.free_in = if split {
+            Some(self.pause(now, rng))
+        } else {
+            free_in(&busy, majority.saturating_sub(self.seats.len() - busy.len()))
+        };
+        Verdict::Busy { busy: Box::new(busy_of_most), split }
+    }
+
+    /// Those who ask at the same time must not do so again and again: longer than an attempt takes, and not the same for all.
+    fn pause(&self, now: Moment, rng: &mut Rng) -> Duration {
+        let took = now.since(self.began).max(Duration::from_millis(1));
+        let spread = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).saturating_mul(4);
+        took + Duration::from_nanos(rng.below(spread))
+    }
+
+    fn failure(&self) -> Error {
+        let said = self.seats.iter().enumerate().map(|(server, seat)| {
+            let said = match &seat.said {
+                Some(Heard::Vote { vote: Vote { standing: Standing::Recovering { left }, .. }, .. }) => {
+                    Said::Recovering(*left)
+                }
+                Some(Heard::Vote { vote, .. }) => Said::Fine(match vote.voted {
+                    Voted::Took { .. } => "votes for it",
+                    Voted::Held { .. } => {
+                        "takes no fence that the others take: are the clocks more than a second apart?"
+                    }
+                    Voted::Busy(_) => "is busy",
+                    Voted::TooLate => "was asked too late",
+                }),
+                Some(Heard::Failed(error)) => Said::Failed(error),
+                Some(Heard::Silent) | None => Said::Silent,
+            };
+            (server, said)
+        });
+        let first = self.seats.iter().find_map(|seat| match &seat.said {
+            Some(Heard::Failed(error)) if !error.is_retryable() => Some(error),
+            _ => None,
+        });
+        match first {
+            // Nothing would be better later.
+            Some(error) if self.seats.iter().all(|seat| matches!(&seat.said, Some(Heard::Failed(_)))) => error.clone(),
+            _ => self.rules.no_quorum("acquire", said),
+        }
+    }
+
+    /// Which servers did not answer in time, for [`Health`](super::Health).
+    pub fn silent(&self) -> impl Iterator<Item = (usize, Option<&Error>)> {
+        self.seats.iter().enumerate().filter_map(|(server, seat)| match &seat.said {
+            Some(Heard::Silent) if seat.touched => Some((server, None)),
+            Some(Heard::Failed(error)) if seat.touched => Some((server, Some(error))),
+            _ => None,
+        })
+    }
+
+    /// What may be left behind: for each server, none where nothing can be, else until when ballots can still be executed there, if so.
+    pub fn traces(&self) -> PerServer<Option<Option<StoreTime>>> {
+        self.seats
+            .iter()
+            .map(|seat| {
+                let open = (seat.open > 0).then_some(seat.not_after);
+                let holds = !matches!(
+                    &seat.said,
+                    Some(Heard::Vote { vote: Vote { voted: Voted::Busy(_) | Voted::TooLate, .. }, .. })
+                );
+                let granted = matches!(
+                    &seat.said,
+                    Some(Heard::Vote { vote: Vote { voted: Voted::Took { .. } | Voted::Held { .. }, .. }, .. })
+                );
+                let only_granted = self.rules.planted.is(Bug::ReleaseOnlyGranted);
+                (seat.touched && (holds || open.is_some()) && (granted || !only_granted)).then_some(open)
+            })
+            .collect()
+    }
+
+    /// How one of its names is given back.
+    pub fn giving_back(&self, name: &crate::name::Name) -> Release {
+        Release {
+            client: self.request.request.client,
+            name: name.clone(),
+            owner: self.request.owner.clone(),
+            fence: None,
+            give: Give::Hold(self.request.request),
+            last_used: None,
+            linger: Duration::ZERO,
+            rejoin: self.request.enlist,
+        }
+    }
+
+    /// The fences that were proposed last.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// What was asked for.
+    pub fn request(&self) -> &Acquire {
+        &self.request
+    }
+}
+
+fn is_same(one: &Busy, other: &Busy) -> bool {
+    let owner = |busy: &Busy| busy.holder.as_ref().map(|holder| holder.owner.clone());
+    owner(one) == owner(other)
+}
+
+/// When so many of these are free, if nobody renews.
+fn free_in(busy: &[&Busy], needed: usize) -> Option<Duration> {
+    let mut spans: PerServer<Duration> = busy.iter().map(|busy| busy.free_in.unwrap_or(Duration::MAX)).collect();
+    spans.sort_unstable();
+    spans.get(needed.saturating_sub(1)).copied().filter(|span| *span < Duration::MAX)
+}

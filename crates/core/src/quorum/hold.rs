@@ -1,0 +1,98 @@
+//! A grant of a majority, for as long as it is held: what each server may have of it.
+
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::clocks::Clocks;
+use super::member::{Ballot, Vote};
+use super::{PerServer, Rules};
+use crate::error::Outcome;
+use crate::fence::{Block, Fence};
+use crate::name::{Name, Names};
+use crate::port::{Acquire, Give, Release, Reply};
+use crate::time::{Moment, StoreTime};
+
+/// What a majority granted.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    attempt: Attempt,
+    /// Servers that were asked anew: how many such ballots are not answered, and when none of them can be executed any more.
+    anew: PerServer<(u32, StoreTime)>,
+    released: bool,
+}
+
+impl Hold {
+    /// What an attempt was granted.
+    pub fn of(attempt: Attempt) -> Self {
+        let anew = attempt.traces().iter().map(|_| (0, StoreTime::default())).collect();
+        Self { attempt, anew, released: false }
+    }
+
+    /// The fences.
+    pub fn block(&self) -> Block {
+        self.attempt.block()
+    }
+
+    /// A ballot of the attempt was answered after its verdict.
+    pub fn voted(&mut self, now: Moment, clocks: &Clocks, server: usize, round: u32, sent: Moment, reply: Reply<Vote>) {
+        self.attempt.voted(now, clocks, server, round, sent, reply);
+    }
+
+    /// Asks a server for its vote anew that lost a lease which a majority has.
+    pub fn ask_anew(
+        &mut self,
+        rules: &Rules,
+        server: usize,
+        name: &Name,
+        term: Duration,
+        now: Moment,
+        clocks: &Clocks,
+    ) -> Option<Ballot> {
+        // One that is not answered may be executed after a release; so there is never a second one, and none after a release.
+        if self.released || self.anew[server].0 > 0 {
+            return None;
+        }
+        let not_after = clocks.latest(server, now)? + rules.limit(term);
+        self.anew[server] = (1, not_after);
+        let request = self.attempt.request();
+        let acquire = Acquire {
+            names: Names::One(name.clone()),
+            lease: term,
+            not_after,
+            enlist: false,
+            seen: Fence::NONE,
+            ..request.clone()
+        };
+        Some(Ballot { acquire, block: self.block(), again: true })
+    }
+
+    /// A server that was asked anew answered, or did not.
+    pub fn asked_anew(&mut self, server: usize, now: StoreTime, reply: &Reply<Vote>) {
+        let surely = match reply {
+            Ok(_) => true,
+            Err(error) => error.outcome() == Outcome::NotApplied || now > self.anew[server].1,
+        };
+        if surely {
+            self.anew[server].0 = 0;
+        }
+    }
+
+    /// What may be left behind once it is given back: of every server, and until when ballots can still be executed there, if so.
+    pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
+        self.released = true;
+        let traces = self.attempt.traces();
+        traces
+            .iter()
+            .zip(&self.anew)
+            .map(|(trace, (open, until))| {
+                let anew = (*open > 0).then_some(*until);
+                Some(trace.flatten().max(anew))
+            })
+            .collect()
+    }
+
+    /// The request under which every server has it.
+    pub fn giving(&self, release: Release) -> Release {
+        Release { fence: None, give: Give::Hold(self.attempt.request().request), ..release }
+    }
+}

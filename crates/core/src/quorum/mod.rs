@@ -1,0 +1,110 @@
+//! A lock over several independent servers: granted when a majority of them says so.
+//!
+//! The decisions of it, without a socket: the shell in the crate `leasehold` drives them over real servers, and the simulation over
+//! reference stores.
+//!
+//! - [`member`]: what a server of a quorum does beyond an ordinary store.
+//! - [`Attempt`]: one asking of all servers at once, to its end.
+//! - [`Hold`]: what was granted, for as long as it is held.
+//! - [`Upholding`]: one renewal at all servers at once.
+//! - [`Sweep`]: giving back, at every server, until that is certain.
+//! - [`birth`]: when a server may vote again that may have forgotten what it granted.
+//! - [`Clocks`]: what is known of the servers' clocks, and the fences that are proposed by them.
+//! - [`Health`]: servers that do not answer are asked again after growing pauses.
+//!
+//! Why a lock of a majority is exclusive: of two majorities one server is in both, and that one held the lock for the first when it
+//! was asked by the second. It can have forgotten only by losing its memory, and then it does not vote for as long as any lease lasts.
+//!
+//! Why fences grow: the server that is in both majorities took the first's fence before the second's, and takes none that is not larger.
+
+pub mod attempt;
+pub mod birth;
+pub mod clocks;
+pub mod health;
+pub mod hold;
+pub mod member;
+pub mod server;
+pub mod sweep;
+pub mod upholding;
+
+pub use attempt::{Attempt, Verdict};
+pub use birth::{Birth, Standing};
+pub use clocks::Clocks;
+pub use health::Health;
+pub use hold::Hold;
+pub use member::{Ballot, Member, Upheld, Vote, Voted};
+pub use server::Server;
+pub use sweep::Sweep;
+pub use upholding::Upholding;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, ErrorKind};
+
+/// How long a server is waited for at most.
+const LIMIT: Duration = Duration::from_millis(50);
+/// And this part of the lease, where that is less.
+const LIMIT_PART: u32 = 10;
+/// One thing for each server. Five are usual.
+pub type PerServer<T> = SmallVec<[T; 5]>;
+
+/// What is the same for every call of one quorum.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The servers, by labels for people.
+    pub servers: Arc<[Arc<str>]>,
+    /// How long a server is waited for; none for the smaller of 50 ms and a tenth of the lease.
+    pub limit: Option<Duration>,
+    /// For how long a server that may have forgotten does not vote. No lease is longer, unless it is zero, which switches it off.
+    pub quarantine: Duration,
+    /// For a simulation that must catch it.
+    pub planted: crate::planted::Planted,
+}
+
+impl Rules {
+    /// How many servers there are.
+    pub fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// How many are a majority.
+    pub fn majority(&self) -> usize {
+        self.servers() / 2 + 1
+    }
+
+    /// How long a server is waited for, where the lease is so long.
+    pub fn limit(&self, lease: Duration) -> Duration {
+        self.limit.unwrap_or_else(|| LIMIT.min(lease / LIMIT_PART))
+    }
+
+    /// Too few: what each server said.
+    fn no_quorum<'a>(&self, operation: &'static str, said: impl Iterator<Item = (usize, Said<'a>)>) -> Error {
+        let mut states = String::new();
+        for (server, said) in said {
+            let _ = match said {
+                Said::Fine(what) => write!(states, "; {} {what}", self.servers[server]),
+                Said::Failed(error) => write!(states, "; {}: {}", self.servers[server], error.message()),
+                Said::Recovering(left) => {
+                    write!(states, "; {} does not vote for another {left:.1?}", self.servers[server])
+                }
+                Said::Silent => write!(states, "; {} does not answer", self.servers[server]),
+            };
+        }
+        let (majority, servers) = (self.majority(), self.servers());
+        let what = format!("no quorum: {majority} of {servers} servers must agree{states}");
+        Error::new(ErrorKind::NoQuorum, operation, what)
+            .with_hint("a server that restarted without its memory votes again when the quarantine is over")
+    }
+}
+
+/// What a server said, for people.
+enum Said<'a> {
+    Fine(&'static str),
+    Failed(&'a Error),
+    Recovering(Duration),
+    Silent,
+}

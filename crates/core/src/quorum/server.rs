@@ -1,0 +1,65 @@
+//! One server of a quorum as pure state: the reference store with a record of its birth. The meaning of correct for the others.
+
+use std::time::Duration;
+
+use super::birth::{self, Birth, Facts, Standing};
+use super::member::{Ballot, Upheld, Vote};
+use crate::error::Error;
+use crate::planted::{Bug, Planted};
+use crate::port::Renew;
+use crate::reference::Reference;
+use crate::time::StoreTime;
+
+/// Locks, and the birth of the server that keeps them. All of it is lost together, and comes back together.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The locks.
+    pub store: Reference,
+    birth: Option<Birth>,
+    planted: Planted,
+}
+
+impl Server {
+    /// An empty server, or what is left of one that was emptied.
+    pub fn new(store: Reference, planted: Planted) -> Self {
+        Self { store, birth: None, planted }
+    }
+
+    /// Votes.
+    ///
+    /// # Errors
+    ///
+    /// As [`birth::examine`].
+    pub fn vote(&mut self, now: StoreTime, facts: Facts, quarantine: Duration, ballot: &Ballot) -> Result<Vote, Error> {
+        let standing = self.standing(now, facts, quarantine)?;
+        Ok(Vote { standing, voted: self.store.vote(now, ballot) })
+    }
+
+    /// Renews leases.
+    ///
+    /// # Errors
+    ///
+    /// As [`birth::examine`].
+    pub fn uphold(
+        &mut self,
+        now: StoreTime,
+        facts: Facts,
+        quarantine: Duration,
+        leases: &[Renew],
+    ) -> Result<Upheld, Error> {
+        let standing = self.standing(now, facts, quarantine)?;
+        let mut renewed = self.store.renew(now, leases);
+        if self.planted.is(Bug::ExtensionRecreates) {
+            for (renew, renewed) in leases.iter().zip(&mut renewed) {
+                *renewed = self.store.recreate(now, renew);
+            }
+        }
+        Ok(Upheld { standing, renewed })
+    }
+
+    fn standing(&mut self, now: StoreTime, facts: Facts, quarantine: Duration) -> Result<Standing, Error> {
+        let (birth, standing) = birth::examine(self.birth.as_ref(), now, facts, quarantine, self.planted)?;
+        self.birth = Some(birth);
+        Ok(standing)
+    }
+}

@@ -1,0 +1,161 @@
+//! Giving back at every server, until that is certain or the lease is over: nothing is left behind on a minority.
+
+use super::{PerServer, Rules, Said};
+use crate::error::{Error, Outcome};
+use crate::port::{Answered, Released, Reply};
+use crate::time::{Moment, StoreTime};
+use crate::waiting::{self, Rng};
+
+/// A release that goes to all servers.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    rules: Rules,
+    seats: PerServer<Seat>,
+    /// Then the lease is over everywhere.
+    give_up: Moment,
+    /// Then whoever asked is answered.
+    answer_by: Moment,
+    answered: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Seat {
+    state: State,
+    /// What the first answer was.
+    said: Option<Result<Released, Error>>,
+    /// Until when a ballot may still be executed there.
+    unsure: Option<StoreTime>,
+    attempts: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Due(Moment),
+    Sent,
+    Done,
+}
+
+impl Sweep {
+    /// Everything that may be left behind: see [`Attempt::traces`](super::Attempt::traces).
+    pub fn begin(
+        rules: &Rules,
+        traces: PerServer<Option<Option<StoreTime>>>,
+        now: Moment,
+        answer_by: Moment,
+        give_up: Moment,
+    ) -> Self {
+        let seat = |trace: Option<Option<StoreTime>>| Seat {
+            state: if trace.is_some() { State::Due(now) } else { State::Done },
+            said: None,
+            unsure: trace.flatten(),
+            attempts: 0,
+        };
+        Self {
+            rules: rules.clone(),
+            seats: traces.into_iter().map(seat).collect(),
+            give_up,
+            answer_by,
+            answered: false,
+        }
+    }
+
+    /// Servers that are to be sent the release now.
+    pub fn due(&mut self, now: Moment) -> PerServer<usize> {
+        let mut due = PerServer::new();
+        for (server, seat) in self.seats.iter_mut().enumerate() {
+            match seat.state {
+                State::Due(_) if now >= self.give_up => seat.state = State::Done,
+                State::Due(at) if now >= at => {
+                    seat.state = State::Sent;
+                    due.push(server);
+                }
+                _ => {}
+            }
+        }
+        due
+    }
+
+    /// A server answered, or did not.
+    pub fn answered(&mut self, now: Moment, server: usize, reply: Reply<Released>, rng: &mut Rng) {
+        let seat = &mut self.seats[server];
+        match reply {
+            Ok(Answered { at, result }) => {
+                if !matches!(seat.said, Some(Ok(Released::Released { .. }))) {
+                    seat.said = Some(Ok(result));
+                }
+                seat.state = match seat.unsure {
+                    // A ballot may have been overtaken by this.
+                    Some(unsure) if at <= unsure => {
+                        State::Due(now + unsure.since(at) + std::time::Duration::from_millis(1))
+                    }
+                    _ => State::Done,
+                };
+            }
+            Err(error) => {
+                let hopeless = error.outcome() == Outcome::NotApplied && !error.is_retryable();
+                seat.said.get_or_insert(Err(error));
+                seat.attempts += 1;
+                seat.state =
+                    if hopeless { State::Done } else { State::Due(now + waiting::retry_pause(rng, seat.attempts)) };
+            }
+        }
+    }
+
+    /// When to look for what is due, or to answer.
+    pub fn wakes(&self) -> Moment {
+        let due = |seat: &Seat| match seat.state {
+            State::Due(at) => at,
+            State::Sent | State::Done => Moment::NEVER,
+        };
+        let next = self.seats.iter().map(due).min().unwrap_or(Moment::NEVER);
+        if self.answered { next } else { next.min(self.answer_by) }
+    }
+
+    /// Whether nothing is left to be done.
+    pub fn is_done(&self) -> bool {
+        self.seats.iter().all(|seat| seat.state == State::Done)
+    }
+
+    /// What came of it, once: as soon as a majority has given back, or nobody else can be waited for.
+    pub fn verdict(&mut self, now: Moment) -> Option<Result<Released, Error>> {
+        if self.answered {
+            return None;
+        }
+        let majority = self.rules.majority();
+        let gave = self.seats.iter().filter_map(|seat| match &seat.said {
+            Some(Ok(Released::Released { waiters })) => Some(waiters.unwrap_or(0)),
+            _ => None,
+        });
+        let (gave, waiters) = gave.fold((0, 0), |(gave, most), waiters| (gave + 1, most.max(waiters)));
+        let answered = self.seats.iter().filter(|seat| matches!(seat.said, Some(Ok(_)))).count();
+        let all = self.seats.iter().all(|seat| seat.said.is_some());
+        if gave < majority && !all && now < self.answer_by {
+            return None;
+        }
+        self.answered = true;
+        let still = self.seats.iter().find_map(|seat| match seat.said {
+            Some(Ok(Released::StillHeld(holds))) => Some(holds),
+            _ => None,
+        });
+        if let (true, Some(holds)) = (gave < majority, still) {
+            return Some(Ok(Released::StillHeld(holds)));
+        }
+        // Those who do not answer may have held it as well.
+        if gave > 0 && gave + (self.seats.len() - answered) >= majority {
+            return Some(Ok(Released::Released { waiters: Some(waiters) }));
+        }
+        if answered >= majority {
+            return Some(Ok(Released::NotHeld));
+        }
+        let said = self.seats.iter().enumerate().map(|(server, seat)| {
+            let said = match &seat.said {
+                Some(Ok(Released::Released { .. })) => Said::Fine("gave it back"),
+                Some(Ok(_)) => Said::Fine("did not have it"),
+                Some(Err(error)) => Said::Failed(error),
+                None => Said::Silent,
+            };
+            (server, said)
+        });
+        Some(Err(self.rules.no_quorum("release", said).with_outcome(Outcome::Unknown)))
+    }
+}

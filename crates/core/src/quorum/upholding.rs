@@ -1,0 +1,137 @@
+//! One renewal at all servers at once: a lease is kept where a majority of servers that vote still has it.
+
+use super::birth::Standing;
+use super::member::Upheld;
+use super::{PerServer, Rules, Said};
+use crate::error::{Error, Outcome};
+use crate::planted::Bug;
+use crate::port::{Answered, Renewed, Reply};
+use crate::time::Moment;
+
+/// Renewals under way, from their sending to their verdict.
+#[derive(Clone, Debug)]
+pub struct Upholding {
+    rules: Rules,
+    leases: usize,
+    began: Moment,
+    ends: Moment,
+    seats: PerServer<Option<Heard>>,
+    decided: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Heard {
+    Upheld { sent: Moment, upheld: Upheld },
+    Failed(Error),
+    Silent,
+}
+
+impl Upholding {
+    /// So many leases are renewed; servers are waited for until `ends`.
+    pub fn begin(rules: &Rules, leases: usize, now: Moment, ends: Moment) -> Self {
+        let seats = (0..rules.servers()).map(|_| None).collect();
+        Self { rules: rules.clone(), leases, began: now, ends, seats, decided: false }
+    }
+
+    /// A server answered, or did not.
+    pub fn answered(&mut self, server: usize, sent: Moment, now: Moment, reply: Reply<Upheld>) {
+        if self.seats[server].is_some() {
+            return;
+        }
+        let sent = if self.rules.planted.is(Bug::ValidityFromReply) { now } else { sent };
+        self.seats[server] = Some(match reply {
+            Ok(Answered { result: upheld, .. }) if upheld.renewed.len() == self.leases => {
+                Heard::Upheld { sent, upheld }
+            }
+            Ok(_) => Heard::Silent,
+            Err(error) => Heard::Failed(error),
+        });
+    }
+
+    /// When it began: what is left of a lease counts from then.
+    pub fn began(&self) -> Moment {
+        self.began
+    }
+
+    /// When whoever asked is answered at the latest.
+    pub fn wakes(&self) -> Moment {
+        if self.decided { Moment::NEVER } else { self.ends }
+    }
+
+    /// What came of it, once: as soon as it is certain for every lease.
+    pub fn verdict(&mut self, now: Moment) -> Option<Result<Vec<Renewed>, Error>> {
+        if self.decided {
+            return None;
+        }
+        let open = self.seats.iter().filter(|seat| seat.is_none()).count();
+        let waits = open > 0 && now < self.ends;
+        let verdicts: Vec<Renewed> = (0..self.leases).map(|lease| self.of(lease, open)).collect();
+        if waits && verdicts.contains(&Renewed::Unknown) {
+            return None;
+        }
+        self.decided = true;
+        let all_unknown = self.leases > 0 && verdicts.iter().all(|verdict| *verdict == Renewed::Unknown);
+        Some(if all_unknown { Err(self.failure()) } else { Ok(verdicts) })
+    }
+
+    fn of(&self, lease: usize, open: usize) -> Renewed {
+        let majority = self.rules.majority();
+        let mut ends: PerServer<Moment> = PerServer::new();
+        let mut without = 0;
+        for heard in self.seats.iter().flatten() {
+            let Heard::Upheld { sent, upheld } = heard else { continue };
+            match upheld.renewed[lease] {
+                Renewed::Kept { left } if upheld.standing.votes() => ends.push(*sent + left),
+                Renewed::Lost => without += 1,
+                Renewed::Kept { .. } | Renewed::Unknown => {}
+            }
+        }
+        if ends.len() >= majority {
+            ends.sort_unstable_by(|a, b| b.cmp(a));
+            return Renewed::Kept { left: ends[majority - 1].since(self.began) };
+        }
+        // So many do not have it that no majority can.
+        if without > self.seats.len() - majority {
+            return Renewed::Lost;
+        }
+        debug_assert!(open <= self.seats.len());
+        Renewed::Unknown
+    }
+
+    /// Servers that vote and do not have a lease that a majority has: they may be asked for their vote anew.
+    pub fn vacant(&self, lease: usize) -> impl Iterator<Item = usize> {
+        let kept = matches!(self.of(lease, 0), Renewed::Kept { .. });
+        self.seats.iter().enumerate().filter_map(move |(server, seat)| match seat {
+            Some(Heard::Upheld { upheld, .. })
+                if kept && upheld.standing.votes() && upheld.renewed[lease] == Renewed::Lost =>
+            {
+                Some(server)
+            }
+            _ => None,
+        })
+    }
+
+    /// Which servers did not answer.
+    pub fn silent(&self) -> impl Iterator<Item = (usize, Option<&Error>)> {
+        self.seats.iter().enumerate().filter_map(|(server, seat)| match seat {
+            Some(Heard::Failed(error)) => Some((server, Some(error))),
+            None => Some((server, None)),
+            _ => None,
+        })
+    }
+
+    fn failure(&self) -> Error {
+        let said = self.seats.iter().enumerate().map(|(server, seat)| {
+            let said = match seat {
+                Some(Heard::Upheld { upheld: Upheld { standing: Standing::Recovering { left }, .. }, .. }) => {
+                    Said::Recovering(*left)
+                }
+                Some(Heard::Upheld { .. }) => Said::Fine("answers"),
+                Some(Heard::Failed(error)) => Said::Failed(error),
+                Some(Heard::Silent) | None => Said::Silent,
+            };
+            (server, said)
+        });
+        self.rules.no_quorum("renew", said).with_outcome(Outcome::Unknown)
+    }
+}
