@@ -200,9 +200,12 @@ fn still_loading() -> Checked {
 
 fn no_such_layout_or_option() -> Checked {
     let server = Redis::start()?;
-    for (rest, why) in
-        [("?layout=mine", "redisson and plain"), ("?colour=red", "layout and timeout"), ("?timeout=soon", "500ms")]
-    {
+    for (rest, why) in [
+        ("?layout=mine", "redisson and plain"),
+        ("?colour=red", "layout, prefix and timeout"),
+        ("?timeout=soon", "500ms"),
+        ("?prefix=leasehold_lock:", "cannot stand before keys"),
+    ] {
         for args in [ACQUIRE, &["list"], &["doctor"]] {
             run(&format!("{}{rest}", url(&server)), args).fails(64, why, "");
         }

@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     ("doctor::eviction", eviction),
     ("doctor::replicas", replicas),
     ("doctor::rights", rights),
+    ("doctor::rights_behind_a_prefix", rights_behind_a_prefix),
     ("doctor::who_may_not_ask_is_warned", who_may_not_ask_is_warned),
     ("doctor::no_scripts", no_scripts),
     ("doctor::locks_without_expiry", locks_without_expiry),
@@ -137,6 +138,31 @@ fn rights() -> Checked {
         checks.has("permissions", "ok", "");
         checks.has("take and release", "ok", "");
     }
+    Ok(())
+}
+
+fn rights_behind_a_prefix() -> Checked {
+    let lines = "user default off\nuser app on nopass ~app1:* &app1:* +@all";
+    let server = Redis::with(Settings::default().users(lines))?;
+    for layout in ["redisson", "plain"] {
+        let examined = |rest: &str| run(&url_of(&server, "app", &format!("?layout={layout}{rest}")), DOCTOR);
+        let checks = examined("&prefix=app1:").is(0).checks();
+        checks.has("permissions", "ok", "");
+        checks.has("take and release", "ok", "");
+        let all = examined("").is(78).checks();
+        all.has("permissions", "fail", "channels leasehold_hint:");
+        let other = examined("&prefix=app2:").is(78).checks();
+        let check = other.has("permissions", "fail", "channels app2:leasehold_hint:");
+        assert!(check["found"].as_str().is_some_and(|found| found.contains("keys app2:leasehold-doctor")), "{check}");
+        assert!(check["advice"].as_str().is_some_and(|advice| advice.contains("~app2:* &app2:* ")), "{check}");
+    }
+    // Somebody else's lock that lasts for ever is no concern of this prefix.
+    let forever = |key| server.command(&["HSET", key, "b9a2c5a0-5f0b-4b8e-9d3c-0a1b2c3d4e5f:61", "1"]);
+    forever("app2:stuck")?;
+    let ours = url_of(&server, "app", "?prefix=app1:");
+    run(&ours, DOCTOR).is(0).checks().has("without expiry", "ok", "no lock");
+    forever("app1:stuck")?;
+    run(&ours, DOCTOR).is(0).checks().has("without expiry", "warn", "1 held for ever: stuck");
     Ok(())
 }
 

@@ -7,12 +7,15 @@ use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error;
+use crate::keys::{self, Space};
 
 /// The schemes of this store's URLs: over TCP, and over a Unix socket.
 pub const SCHEMES: [&str; 2] = ["redis", "redis+unix"];
 
 /// How long a call may take where nothing else is said.
 const LIMIT: Duration = Duration::from_millis(1_500);
+/// A prefix is no longer than this.
+const PREFIX_MAX: usize = 256;
 
 /// In which form locks are kept, and with whom they are shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -29,6 +32,7 @@ pub enum Layout {
 pub struct Config {
     pub(crate) info: ConnectionInfo,
     pub(crate) layout: Layout,
+    pub(crate) space: Space,
     /// How long a call may take, connecting apart.
     pub(crate) limit: Duration,
     pub(crate) label: String,
@@ -43,9 +47,11 @@ impl Config {
     pub fn new(scheme: &str, place: &str, options: &[(String, String)], password: Option<&str>) -> Result<Self, Error> {
         let unix = scheme == SCHEMES[1];
         let (mut layout, mut limit, mut db, mut user) = (Layout::default(), LIMIT, None, None);
+        let mut prefix = "";
         for (key, value) in options {
             match key.as_str() {
                 "layout" => layout = parse_layout(value)?,
+                "prefix" => prefix = checked_prefix(value)?,
                 "timeout" => limit = parse_limit(value)?,
                 "db" if unix => db = Some(value.parse::<i64>().map_err(|_| error::bad_database(value))?),
                 "user" if unix => user = Some(value.clone()),
@@ -68,9 +74,11 @@ impl Config {
         if login.username().is_some() && login.password().is_none() {
             login = login.set_password("");
         }
-        let label = label(info.addr(), login.db());
+        // Locks behind another prefix are other locks.
+        let behind = if prefix.is_empty() { String::new() } else { format!("?prefix={prefix}") };
+        let label = label(info.addr(), login.db()) + &behind;
         let info = info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Ok(Self { info, layout, limit, label })
+        Ok(Self { info, layout, space: Space(prefix.into()), limit, label })
     }
 
     /// A name for people, without credentials.
@@ -95,6 +103,14 @@ fn parse_layout(value: &str) -> Result<Layout, Error> {
         "plain" => Ok(Layout::Plain),
         _ => Err(error::no_such_layout(value)),
     }
+}
+
+fn checked_prefix(prefix: &str) -> Result<&str, Error> {
+    let odd = |c: char| c.is_control() || c == '%';
+    if prefix.len() > PREFIX_MAX || prefix.contains(odd) || keys::is_reserved_prefix(prefix) {
+        return Err(error::bad_prefix(prefix));
+    }
+    Ok(prefix)
 }
 
 fn parse_limit(value: &str) -> Result<Duration, Error> {
@@ -131,6 +147,9 @@ mod tests {
         let socket = parsed("redis+unix", "///run/redis.sock", &[("db", "2")]).unwrap();
         assert_eq!(socket.label(), "redis+unix:///run/redis.sock/2");
         assert_eq!(socket.info.redis_settings().password(), Some("from outside"));
+        let behind = parsed("redis", "//host/3", &[("prefix", "app1:")]).unwrap();
+        assert_eq!((behind.label(), &*behind.space.0), ("redis://host:6379/3?prefix=app1:", "app1:"));
+        assert_eq!(parsed("redis", "//host", &[("prefix", "")]).unwrap().label(), "redis://host:6379");
         let named = Config::new("redis", "//me@host", &[], None).unwrap();
         assert_eq!(named.info.redis_settings().password(), Some(""), "it would be the default user");
     }
@@ -140,6 +159,11 @@ mod tests {
         let wrong = [
             parsed("redis", "//host", &[("layout", "mine")]),
             parsed("redis", "//host", &[("colour", "red")]),
+            parsed("redis", "//host", &[("prefix", "leasehold_fence:")]),
+            parsed("redis", "//host", &[("prefix", "redisson_lock_token:")]),
+            parsed("redis", "//host", &[("prefix", "a%3A")]),
+            parsed("redis", "//host", &[("prefix", "a\n")]),
+            parsed("redis", "//host", &[("prefix", &"x".repeat(257))]),
             parsed("redis", "//host", &[("db", "1")]),
             parsed("redis", "//host", &[("timeout", "1ms")]),
             parsed("redis", "//host/nine", &[]),

@@ -13,7 +13,7 @@ use leasehold_core::waiting::Rng;
 use leasehold_core::{ClientId, Name};
 
 use crate::config::Layout;
-use crate::keys::{self, Keys};
+use crate::keys::Space;
 use crate::link::Link;
 use crate::runtime::Thread;
 
@@ -27,6 +27,7 @@ const WARM: Duration = Duration::from_secs(1);
 /// Everybody who waits over one link.
 pub(crate) struct Ears {
     layout: Layout,
+    space: Space,
     link: OnceLock<Weak<Link>>,
     state: Mutex<State>,
 }
@@ -57,7 +58,7 @@ struct Channel {
 }
 
 impl Ears {
-    pub(crate) fn new(layout: Layout) -> Arc<Self> {
+    pub(crate) fn new(layout: Layout, space: Space) -> Arc<Self> {
         let state = State {
             clients: HashMap::default(),
             channels: HashMap::default(),
@@ -65,7 +66,7 @@ impl Ears {
             sweeping: false,
             rng: Rng::new(leasehold_clock::now().as_nanos()),
         };
-        Arc::new(Self { layout, link: OnceLock::new(), state: Mutex::new(state) })
+        Arc::new(Self { layout, space, link: OnceLock::new(), state: Mutex::new(state) })
     }
 
     /// The link they listen on.
@@ -83,11 +84,14 @@ impl Ears {
 
     /// Channels that a client must hear to be told of a name.
     pub(crate) fn channels_of(&self, client: ClientId, name: &Name) -> Vec<String> {
-        let mut channels = vec![keys::hint_channel(client)];
-        if self.layout == Layout::Redisson {
-            channels.push(Keys(name).channel());
-        }
+        let mut channels = vec![self.space.hint_channel(&client.to_string())];
+        channels.extend(self.channel_of(name));
         channels
+    }
+
+    /// Where Redisson tells of this lock. Behind a prefix it tells of nothing.
+    fn channel_of(&self, name: &Name) -> Option<String> {
+        (self.layout == Layout::Redisson && self.space.0.is_empty()).then(|| self.space.keys(name).channel())
     }
 
     /// Whether this client ever waited, so that it may hear of a name without having subscribed to it.
@@ -100,18 +104,18 @@ impl Ears {
         let mut state = self.state();
         let none = || Listening { sink: sink.clone(), names: HashSet::default() };
         state.clients.entry(client).or_insert_with(none).sink = sink.clone();
-        state.wait(self.layout, client, name);
+        state.wait(client, name, self.channel_of(name));
     }
 
     /// A client waits that did before.
     pub(crate) fn add_again(&self, client: ClientId, name: &Name) {
-        self.state().wait(self.layout, client, name);
+        self.state().wait(client, name, self.channel_of(name));
     }
 
     /// Someone waits no longer. Answers whether there is something to be swept later.
     pub(crate) fn remove(&self, client: ClientId, name: &Name) -> bool {
         let mut state = self.state();
-        state.wait_no_more(self.layout, client, name);
+        state.wait_no_more(client, name, self.channel_of(name));
         !state.idle.is_empty() && !state.sweeping
     }
 
@@ -121,7 +125,7 @@ impl Ears {
         let names: Vec<Name> =
             state.clients.get(&client).map(|listening| listening.names.iter().cloned().collect()).unwrap_or_default();
         for name in names {
-            state.wait_no_more(self.layout, client, &name);
+            state.wait_no_more(client, &name, self.channel_of(&name));
         }
         state.clients.remove(&client);
     }
@@ -129,7 +133,7 @@ impl Ears {
     /// Every channel that somebody needs.
     pub(crate) fn channels(&self) -> Vec<String> {
         let state = self.state();
-        let hints = state.clients.keys().map(|client| keys::hint_channel(*client));
+        let hints = state.clients.keys().map(|client| self.space.hint_channel(&client.to_string()));
         hints.chain(state.channels.keys().cloned()).collect()
     }
 
@@ -146,7 +150,7 @@ impl Ears {
     /// A message came.
     pub(crate) fn hear(&self, channel: &[u8], payload: &[u8]) {
         let Ok(channel) = std::str::from_utf8(channel) else { return };
-        if let Some(client) = keys::client_of_hint(channel) {
+        if let Some(client) = self.space.client_of_hint(channel) {
             let Some(name) = std::str::from_utf8(payload).ok().and_then(|name| Name::new(name).ok()) else { return };
             let sink = self.state().clients.get(&client).map(|listening| listening.sink.clone());
             if let Some(sink) = sink {
@@ -213,10 +217,10 @@ impl Ears {
 }
 
 impl State {
-    fn wait(&mut self, layout: Layout, client: ClientId, name: &Name) {
+    fn wait(&mut self, client: ClientId, name: &Name, channel: Option<String>) {
         let Some(listening) = self.clients.get_mut(&client) else { return };
-        if listening.names.insert(name.clone()) && layout == Layout::Redisson {
-            let channel = self.channels.entry(Keys(name).channel()).or_default();
+        if let (true, Some(channel)) = (listening.names.insert(name.clone()), channel) {
+            let channel = self.channels.entry(channel).or_default();
             channel.waiters += 1;
             if !channel.names.contains(name) {
                 channel.names.push(name.clone());
@@ -224,12 +228,9 @@ impl State {
         }
     }
 
-    fn wait_no_more(&mut self, layout: Layout, client: ClientId, name: &Name) {
+    fn wait_no_more(&mut self, client: ClientId, name: &Name, channel: Option<String>) {
         let Some(listening) = self.clients.get_mut(&client) else { return };
-        if !listening.names.remove(name) || layout != Layout::Redisson {
-            return;
-        }
-        let key = Keys(name).channel();
+        let (true, Some(key)) = (listening.names.remove(name), channel) else { return };
         if let Some(channel) = self.channels.get_mut(&key) {
             channel.waiters -= 1;
             if channel.waiters == 0 {

@@ -7,12 +7,19 @@ use redis::RedisError;
 
 pub(crate) fn no_such_option(option: &str) -> Error {
     bad(format!(
-        "redis: has no option {option:?}; it has layout and timeout (and db and user on a socket), and every store has keep and budget"
+        "redis: has no option {option:?}; it has layout, prefix and timeout (and db and user on a socket), and every store has keep and budget"
     ))
 }
 
 pub(crate) fn no_such_layout(layout: &str) -> Error {
     bad(format!("there is no layout {layout:?}; known are redisson and plain"))
+}
+
+pub(crate) fn bad_prefix(prefix: &str) -> Error {
+    bad(format!(
+        "prefix={prefix:?} cannot stand before keys: at most 256 bytes, no control characters, no '%', none that begins with \
+         'redisson_lock_' or has 'leasehold_' in it"
+    ))
 }
 
 pub(crate) fn reserved(name: &Name) -> Error {

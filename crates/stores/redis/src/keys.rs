@@ -1,13 +1,80 @@
-//! From names to keys: the lock itself stands at the bare name, and what belongs to it stands beside it in the same hash slot.
+//! From names to keys: the lock itself stands at the name, and what belongs to it stands beside it in the same hash slot. Behind a
+//! prefix, all of them and every channel begin with it: whoever may touch nothing else can keep locks there.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use leasehold_core::{ClientId, Name, RequestId, StoreOwner};
 
+/// Where all keys and channels are: behind a prefix, which may be empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Space(pub(crate) Arc<str>);
+
 /// Where the lock of a name is, and all that belongs to it.
-pub(crate) struct Keys<'a>(pub(crate) &'a Name);
+pub(crate) struct Keys<'a> {
+    prefix: &'a str,
+    lock: Cow<'a, str>,
+}
+
+impl Space {
+    pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Keys<'a> {
+        let lock = match &*self.0 {
+            "" => Cow::Borrowed(name.as_str()),
+            prefix => Cow::Owned(format!("{prefix}{name}")),
+        };
+        Keys { prefix: &self.0, lock }
+    }
+
+    /// The name of the lock that stands at a key.
+    pub(crate) fn name_of_lock(&self, key: &str) -> Option<Name> {
+        Name::new(key.strip_prefix(&*self.0)?).ok()
+    }
+
+    /// The name that a record's key belongs to.
+    pub(crate) fn name_of_record(&self, key: &str) -> Option<Name> {
+        self.name_beside(RECORD, key)
+    }
+
+    /// The name that a fence's key belongs to.
+    pub(crate) fn name_of_fence(&self, key: &str) -> Option<Name> {
+        self.name_beside(FENCE, key)
+    }
+
+    fn name_beside(&self, what: &str, key: &str) -> Option<Name> {
+        let rest = key.strip_prefix(&*self.0)?.strip_prefix(what)?.strip_prefix(':')?;
+        self.name_of_lock(rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))?)
+    }
+
+    /// A pattern for the keys of all fences.
+    pub(crate) fn fence_pattern(&self) -> String {
+        format!("{}{FENCE}:*", escaped(&self.0))
+    }
+
+    /// Keys of records of names that begin like this, as patterns.
+    pub(crate) fn record_patterns(&self, beginning: &str) -> [String; 2] {
+        let (prefix, beginning) = (escaped(&self.0), escaped(beginning));
+        [format!("{prefix}{RECORD}:{{{prefix}{beginning}*"), format!("{prefix}{RECORD}::{prefix}{beginning}*")]
+    }
+
+    /// A pattern for the keys of locks whose names begin like this.
+    pub(crate) fn pattern(&self, beginning: &str) -> String {
+        format!("{}{}*", escaped(&self.0), escaped(beginning))
+    }
+
+    /// Where a client is told that a lock it waits for may be free. The scripts make the same of the key of a line.
+    pub(crate) fn hint_channel(&self, client: &str) -> String {
+        format!("{}{HINT}{client}", self.0)
+    }
+
+    /// The client that such a channel belongs to.
+    pub(crate) fn client_of_hint(&self, channel: &str) -> Option<ClientId> {
+        client_of(channel.strip_prefix(&*self.0)?.strip_prefix(HINT)?)
+    }
+}
 
 impl Keys<'_> {
     pub(crate) fn lock(&self) -> &str {
-        self.0.as_str()
+        &self.lock
     }
 
     /// The last fence.
@@ -42,14 +109,14 @@ impl Keys<'_> {
 
     /// Keys of our own are told apart for `a` and `{a}`, which both have the tag `a`.
     fn beside(&self, what: &str) -> String {
-        let name = self.lock();
-        if name.contains('{') { format!("{what}::{name}") } else { format!("{what}:{{{name}}}") }
+        let (prefix, lock) = (self.prefix, &self.lock);
+        if lock.contains('{') { format!("{prefix}{what}::{lock}") } else { format!("{prefix}{what}:{{{lock}}}") }
     }
 
-    /// Redisson's rule.
+    /// Redisson's rule. Behind a prefix nobody else is there: Redisson puts its own word first.
     fn redissons(&self, what: &str) -> String {
-        let name = self.lock();
-        if name.contains('{') { format!("{what}:{name}") } else { format!("{what}:{{{name}}}") }
+        let (prefix, lock) = (self.prefix, &self.lock);
+        if lock.contains('{') { format!("{prefix}{what}:{lock}") } else { format!("{prefix}{what}:{{{lock}}}") }
     }
 }
 
@@ -66,36 +133,9 @@ pub(crate) fn is_reserved(name: &Name) -> bool {
     RESERVED.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
-/// The name that a record's key belongs to.
-pub(crate) fn name_of_record(key: &str) -> Option<Name> {
-    name_beside(RECORD, key)
-}
-
-/// The name that a fence's key belongs to.
-pub(crate) fn name_of_fence(key: &str) -> Option<Name> {
-    name_beside(FENCE, key)
-}
-
-/// A pattern for the keys of all fences.
-pub(crate) fn fence_pattern() -> String {
-    format!("{FENCE}:*")
-}
-
-fn name_beside(what: &str, key: &str) -> Option<Name> {
-    let rest = key.strip_prefix(what)?.strip_prefix(':')?;
-    let name = rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))?;
-    Name::new(name).ok()
-}
-
-/// Keys of records of names that begin with `prefix`, as patterns.
-pub(crate) fn record_patterns(prefix: &str) -> [String; 2] {
-    let prefix = escaped(prefix);
-    [format!("{RECORD}:{{{prefix}*"), format!("{RECORD}::{prefix}*")]
-}
-
-/// A pattern for keys that begin with `prefix`.
-pub(crate) fn pattern(prefix: &str) -> String {
-    format!("{}*", escaped(prefix))
+/// Whether keys behind this prefix could be taken for others of ours.
+pub(crate) fn is_reserved_prefix(prefix: &str) -> bool {
+    prefix.contains("leasehold_") || prefix.starts_with("redisson_lock_")
 }
 
 fn escaped(text: &str) -> String {
@@ -107,16 +147,6 @@ fn escaped(text: &str) -> String {
         escaped.push(c);
     }
     escaped
-}
-
-/// Where a client is told that a lock it waits for may be free.
-pub(crate) fn hint_channel(client: ClientId) -> String {
-    format!("{HINT}{client}")
-}
-
-/// The client that such a channel belongs to.
-pub(crate) fn client_of_hint(channel: &str) -> Option<ClientId> {
-    client_of(channel.strip_prefix(HINT)?)
 }
 
 fn client_of(hex: &str) -> Option<ClientId> {
@@ -168,20 +198,41 @@ pub(crate) fn owner_of(tag: &str) -> Option<StoreOwner> {
 mod tests {
     use super::*;
 
+    fn space(prefix: &str) -> Space {
+        Space(prefix.into())
+    }
+
     #[test]
     fn names_and_their_records_belong_together() {
-        for name in ["a", "{a}", ":{a}", "a:b", "a{b", "x{y}z", "}", "a*b"] {
-            let name = Name::new(name).unwrap();
-            assert_eq!(name_of_fence(&Keys(&name).fence()).as_ref(), Some(&name));
-            assert_eq!(name_of_record(&Keys(&name).record()), Some(name));
+        for space in ["", "app1:", "{app}", "a"].map(space) {
+            for name in ["a", "{a}", ":{a}", "a:b", "a{b", "x{y}z", "}", "a*b"] {
+                let name = Name::new(name).unwrap();
+                let keys = space.keys(&name);
+                assert_eq!(space.name_of_lock(keys.lock()).as_ref(), Some(&name));
+                assert_eq!(space.name_of_fence(&keys.fence()).as_ref(), Some(&name));
+                assert_eq!(space.name_of_record(&keys.record()).as_ref(), Some(&name));
+            }
+            let [a, tagged] = ["a", "{a}"].map(|name| space.keys(&Name::new(name).unwrap()).record());
+            assert_ne!(a, tagged);
         }
-        let [a, tagged] = ["a", "{a}"].map(|name| Keys(&Name::new(name).unwrap()).record());
-        assert_ne!(a, tagged);
+    }
+
+    #[test]
+    fn everything_stands_behind_the_prefix_and_in_the_slot_of_its_lock() {
+        let (space, name) = (space("app1:"), Name::new("a").unwrap());
+        let keys = space.keys(&name);
+        assert_eq!(keys.lock(), "app1:a");
+        for beside in [keys.fence(), keys.record(), keys.line(), keys.heard(), keys.token(), keys.channel()] {
+            assert!(beside.starts_with("app1:") && beside.ends_with(":{app1:a}"), "{beside}");
+        }
+        assert!(space.record_patterns("x").iter().all(|pattern| pattern.starts_with("app1:")));
+        assert_eq!(space.pattern("x"), "app1:x*");
+        assert_eq!(space.name_of_lock("a"), None, "it is not behind the prefix");
     }
 
     #[test]
     fn redissons_rule_for_hash_tags_is_kept() {
-        let channel = |name| Keys(&Name::new(name).unwrap()).channel();
+        let channel = |name| space("").keys(&Name::new(name).unwrap()).channel();
         assert_eq!(channel("a"), "redisson_lock__channel:{a}");
         assert_eq!(channel("{a}:b"), "redisson_lock__channel:{a}:b");
         assert_eq!(channel("a{b"), "redisson_lock__channel:a{b");
@@ -190,8 +241,11 @@ mod tests {
     #[test]
     fn a_hint_finds_its_client() {
         let client = ClientId([7, u64::MAX]);
-        assert_eq!(client_of_hint(&hint_channel(client)), Some(client));
-        assert_eq!(client_of_hint("redisson_lock__channel:{a}"), None);
+        for space in ["", "app1:"].map(space) {
+            assert_eq!(space.client_of_hint(&space.hint_channel(&client.to_string())), Some(client));
+            assert_eq!(space.client_of_hint("redisson_lock__channel:{a}"), None);
+        }
+        assert_eq!(space("app1:").client_of_hint(&space("").hint_channel(&client.to_string())), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use leasehold_core::{Error, Name, StoreOwner, StoreTime};
 use redis::Cmd;
 
 use crate::config::Layout;
-use crate::keys::{self, Keys};
+use crate::keys;
 use crate::reply::{self, Parts};
 use crate::store::{Inner, calling};
 
@@ -44,7 +44,7 @@ pub(crate) async fn inspect(
     let script = &inner.scripts.inspect;
     let mut command = calling(script, names.len() * 3);
     for name in &names {
-        let keys = Keys(name);
+        let keys = inner.space.keys(name);
         command.arg(keys.lock()).arg(keys.record()).arg(keys.heard());
     }
     command.arg(which);
@@ -93,12 +93,12 @@ pub(crate) fn is_lock(found: &Inspected) -> bool {
 }
 
 async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
-    let mut names = BTreeSet::new();
-    for pattern in keys::record_patterns(prefix) {
-        scan_for(inner, &pattern, "string", |key| names.extend(keys::name_of_record(key))).await?;
+    let (space, mut names) = (&inner.space, BTreeSet::new());
+    for pattern in space.record_patterns(prefix) {
+        scan_for(inner, &pattern, "string", |key| names.extend(space.name_of_record(key))).await?;
     }
     if inner.layout == Layout::Redisson {
-        scan_for(inner, &keys::pattern(prefix), "hash", |key| names.extend(Name::new(key).ok())).await?;
+        scan_for(inner, &space.pattern(prefix), "hash", |key| names.extend(space.name_of_lock(key))).await?;
     }
     names.retain(|name| name.as_str().starts_with(prefix));
     Ok(names)

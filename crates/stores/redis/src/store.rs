@@ -19,7 +19,7 @@ use redis::Cmd;
 use crate::config::{Config, Layout};
 use crate::ears::Ears;
 use crate::error;
-use crate::keys::{self, Keys};
+use crate::keys::{self, Space};
 use crate::link::{Link, Mark};
 use crate::list;
 use crate::reply;
@@ -33,6 +33,7 @@ pub struct Redis(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     label: Arc<str>,
     pub(crate) layout: Layout,
+    pub(crate) space: Space,
     pub(crate) scripts: &'static Scripts,
     pub(crate) link: Arc<Link>,
     ears: Arc<Ears>,
@@ -63,12 +64,13 @@ impl Redis {
     }
 
     fn on(config: &Config, thread: Thread) -> Result<Self, Error> {
-        let ears = Ears::new(config.layout);
+        let ears = Ears::new(config.layout, config.space.clone());
         let link = Link::new(config, thread, ears.clone())?;
         ears.attach(&link);
         Ok(Self(Arc::new(Inner {
             label: config.label.as_str().into(),
             layout: config.layout,
+            space: config.space.clone(),
             scripts: Scripts::of(config.layout),
             link,
             ears,
@@ -132,18 +134,18 @@ fn parts(layout: Layout) -> usize {
 }
 
 /// All keys of a name, in the order of the scripts.
-fn add_keys(command: &mut Cmd, layout: Layout, name: &Name) {
-    let keys = Keys(name);
+fn add_keys(command: &mut Cmd, inner: &Inner, name: &Name) {
+    let keys = inner.space.keys(name);
     command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.line()).arg(keys.heard());
-    if layout == Layout::Redisson {
+    if inner.layout == Layout::Redisson {
         command.arg(keys.token()).arg(keys.channel());
     }
 }
 
-fn acquire_command(layout: Layout, script: &Script, request: &Acquire) -> Cmd {
+fn acquire_command(inner: &Inner, request: &Acquire) -> Cmd {
     let names = request.names.as_slice();
-    let mut command = calling(script, names.len() * parts(layout));
-    names.iter().for_each(|name| add_keys(&mut command, layout, name));
+    let mut command = calling(&inner.scripts.acquire, names.len() * parts(inner.layout));
+    names.iter().for_each(|name| add_keys(&mut command, inner, name));
     command
         .arg(keys::tag(&request.owner))
         .arg(keys::request(request.request))
@@ -187,15 +189,15 @@ impl Listening {
     }
 }
 
-fn release_command(layout: Layout, script: &Script, request: &Release) -> Cmd {
+fn release_command(inner: &Inner, request: &Release) -> Cmd {
     let (give, id) = match request.give {
         Give::Hold(id) => ("hold", keys::request(id)),
         Give::One(id) => ("one", keys::request(id)),
         Give::All => ("all", String::new()),
     };
     let number = |fence: Option<leasehold_core::Fence>| fence.map(|fence| fence.get().to_string()).unwrap_or_default();
-    let mut command = calling(script, parts(layout));
-    add_keys(&mut command, layout, &request.name);
+    let mut command = calling(&inner.scripts.release, parts(inner.layout));
+    add_keys(&mut command, inner, &request.name);
     command
         .arg(request.name.as_str())
         .arg(keys::tag(&request.owner))
@@ -251,7 +253,7 @@ impl Store for Redis {
             return Call::done(Err(error::reserved_owner("acquire").on_store(&self.0.label)));
         }
         let inner = self.0.clone();
-        let command = acquire_command(inner.layout, &inner.scripts.acquire, &request);
+        let command = acquire_command(&inner, &request);
         self.call(async move {
             let client = request.request.client;
             let listening = Listening::before(&inner, &request);
@@ -284,7 +286,7 @@ impl Store for Redis {
         let script = &inner.scripts.renew;
         let mut command = calling(script, leases.len() * 2);
         for renew in &leases {
-            let keys = Keys(&renew.lease.name);
+            let keys = inner.space.keys(&renew.lease.name);
             command.arg(keys.lock()).arg(keys.record());
         }
         for renew in &leases {
@@ -305,7 +307,7 @@ impl Store for Redis {
             return Call::done(Err(error::reserved_owner("release").on_store(&self.0.label)));
         }
         let inner = self.0.clone();
-        let command = release_command(inner.layout, &inner.scripts.release, &request);
+        let command = release_command(&inner, &request);
         self.call(async move {
             if request.rejoin {
                 inner.enlisted().insert((request.client, request.name.clone()));
@@ -336,7 +338,7 @@ impl Store for Redis {
         Call::pending(inner.link.thread.polls(async move {
             if in_line {
                 let script = &inner.scripts.leave;
-                let keys = Keys(&name);
+                let keys = inner.space.keys(&name);
                 let mut command = calling(script, 3);
                 command.arg(keys.lock()).arg(keys.line()).arg(keys.heard());
                 command.arg(name.as_str()).arg(client.to_string());
@@ -364,7 +366,7 @@ impl Store for Redis {
         let inner = self.0.clone();
         let script = &inner.scripts.breaking;
         let mut command = calling(script, parts(inner.layout));
-        add_keys(&mut command, inner.layout, &name);
+        add_keys(&mut command, &inner, &name);
         command.arg(name.as_str()).arg(match how {
             Break::AtLeaseEnd => "end",
             Break::Now => "now",

@@ -8,7 +8,7 @@ use redis::RedisError;
 
 use super::Server;
 use crate::config::Layout;
-use crate::keys::Keys;
+use crate::keys::Space;
 use crate::script::Scripts;
 
 /// Commands with arguments that either find nothing or are refused, but only after the user's rights were looked at.
@@ -53,12 +53,12 @@ struct Missing {
 
 /// Tries everything.
 pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
-    let layout = server.store.0.layout;
+    let (layout, space) = (server.store.0.layout, &server.store.0.space);
     // Nobody has this name, and nothing is made there.
     let probe = format!("leasehold-doctor-{}-{}", std::process::id(), leasehold_clock::now().as_nanos());
     let name = Name::new(probe)?;
-    let keys = Keys(&name);
-    let hints = format!("leasehold_hint:{}", keys.lock());
+    let keys = space.keys(&name);
+    let hints = space.hint_channel(name.as_str());
     let mut missing = Missing::default();
     for probe in needed(Scripts::of(layout)) {
         let words = probe.iter().map(|word| match *word {
@@ -86,7 +86,7 @@ pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
         missing.note(tried, &["SUBSCRIBE"], ("", &channel))?;
         server.store.0.link.unsubscribe(&[channel]).await;
     }
-    let mut checks = vec![missing.verdict(layout)];
+    let mut checks = vec![missing.verdict(layout, space)];
     if refusal(server.ask(&["SCAN", "0", "COUNT", "1"]).await.map(drop))?.is_some() {
         let found = "SCAN is not allowed, so 'list' will not work";
         checks.push(Check::new("looking", Verdict::Warn, found).with_advice("give this user +scan"));
@@ -130,7 +130,7 @@ impl Missing {
         Ok(())
     }
 
-    fn verdict(&self, layout: Layout) -> Check {
+    fn verdict(&self, layout: Layout, space: &Space) -> Check {
         let parts = [("commands", &self.commands), ("keys", &self.keys), ("channels", &self.channels)];
         let lacks = parts.iter().filter(|(_, missing)| !missing.is_empty());
         let lacks: Vec<String> = lacks
@@ -140,7 +140,9 @@ impl Missing {
             return Check::new("permissions", Verdict::Ok, "this user may do all that locks need");
         }
         let rights: Vec<String> = needed(Scripts::of(layout)).map(right).collect();
-        let advice = format!("what is needed: ACL SETUSER … ~* &* {CONNECTION} +subscribe {}", rights.join(" "));
+        let all = space.pattern("");
+        let advice =
+            format!("what is needed: ACL SETUSER … ~{all} &{all} {CONNECTION} +subscribe {}", rights.join(" "));
         let found = format!("this user may not use {}", lacks.join("; "));
         Check::new("permissions", Verdict::Fail, found).with_advice(advice)
     }

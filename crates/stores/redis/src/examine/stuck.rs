@@ -7,7 +7,6 @@ use leasehold_core::{Check, Error, ErrorKind, Name, Verdict};
 use redis::Cmd;
 
 use crate::config::Layout;
-use crate::keys;
 use crate::list;
 use crate::reply::Parts;
 use crate::store::Inner;
@@ -62,8 +61,8 @@ async fn scan(inner: &Inner) -> Result<(BTreeSet<Name>, bool), Error> {
         let mut command: Cmd = redis::cmd("SCAN");
         command.arg(&cursor).arg("COUNT").arg(STEP);
         match inner.layout {
-            Layout::Redisson => command.arg("TYPE").arg("hash"),
-            Layout::Plain => command.arg("TYPE").arg("string").arg("MATCH").arg(keys::fence_pattern()),
+            Layout::Redisson => command.arg("TYPE").arg("hash").arg("MATCH").arg(inner.space.pattern("")),
+            Layout::Plain => command.arg("TYPE").arg("string").arg("MATCH").arg(inner.space.fence_pattern()),
         };
         let mut parts = Parts::of(inner.link.query(&command).await?)?;
         cursor = parts.text()?;
@@ -71,8 +70,8 @@ async fn scan(inner: &Inner) -> Result<(BTreeSet<Name>, bool), Error> {
         while found.left() > 0 {
             let key = found.text()?;
             names.extend(match inner.layout {
-                Layout::Redisson => Name::new(key).ok(),
-                Layout::Plain => keys::name_of_fence(&key),
+                Layout::Redisson => inner.space.name_of_lock(&key),
+                Layout::Plain => inner.space.name_of_fence(&key),
             });
         }
         if cursor == "0" {

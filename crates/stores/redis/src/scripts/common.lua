@@ -50,13 +50,14 @@ local function count_line(line, heard)
   return type(count) == 'number' and count or 0
 end
 
--- Tells the first in line that the lock may be free; where it does not listen, the next one.
+-- Tells the first in line that the lock may be free; where it does not listen, the next one. What stands before a key's own word
+-- stands before a channel's.
 local function hint(line, name)
-  local at = 0
+  local at, prefix = 0, string.match(line, '^(.-)leasehold_line:')
   repeat
     local client = redis.pcall('ZRANGE', line, at, at)[1]
     at = at + 1
-  until not client or redis.pcall('PUBLISH', 'leasehold_hint:' .. client, name) ~= 0
+  until not client or redis.pcall('PUBLISH', prefix .. 'leasehold_hint:' .. client, name) ~= 0
 end
 
 -- A server that is out of memory refuses a script's first write where it needs memory, and no later one. What is held must be kept,

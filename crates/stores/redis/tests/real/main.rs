@@ -9,6 +9,7 @@ mod fence_script;
 mod keys;
 mod owners;
 mod paper;
+mod prefix;
 mod renewal;
 mod rlock;
 mod scene;
@@ -19,7 +20,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 8] = [
+const TOPICS: [&[scene::Case]; 9] = [
     attacks::CASES,
     rlock::CASES,
     renewal::CASES,
@@ -28,6 +29,7 @@ const TOPICS: [&[scene::Case]; 8] = [
     owners::CASES,
     fence_script::CASES,
     paper::CASES,
+    prefix::CASES,
 ];
 
 fn main() -> ExitCode {
