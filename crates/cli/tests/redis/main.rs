@@ -5,6 +5,7 @@
 mod bad_input;
 mod doctor;
 mod harness;
+mod nesting;
 mod places;
 
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
     let missing = Redis::is_there().err();
-    let cases = doctor::CASES.iter().chain(bad_input::CASES).chain(places::CASES);
+    let cases = doctor::CASES.iter().chain(bad_input::CASES).chain(places::CASES).chain(nesting::CASES);
     let trials = cases.map(|(name, run)| match &missing {
         Some(error) if Missing::may_be_ignored(error) => {
             Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)

@@ -1,0 +1,53 @@
+//! A `run` inside a `run`, on a server that wants a password.
+
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::redis::Settings;
+
+use crate::harness::{Case, Checked, Ran, keys, run_with, url, url_of};
+
+pub(crate) const CASES: &[Case] = &[
+    ("nesting::one_inside_logs_in_where_the_outer_one_could", one_inside_logs_in_where_the_outer_one_could),
+    ("nesting::behind_another_prefix_it_is_another_lock", behind_another_prefix_it_is_another_lock),
+];
+
+const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// A `run` of a name around another that says its fence; and what stands at `LEASEHOLD_STORE`.
+fn nested(url: &str, password: Option<&str>, inside: &str) -> Ran {
+    let line = format!(r#"echo $LEASEHOLD_FENCE; {LEASEHOLD} {inside} -c 'echo $LEASEHOLD_FENCE'; echo $?"#);
+    run_with(url, password, &["run", "a", "-c", &line])
+}
+
+fn one_inside_logs_in_where_the_outer_one_could() -> Checked {
+    let server = Redis::with(Settings::default().password("secret"))?;
+    let by_variable = nested(&url(&server), Some("secret"), "run a --no-wait");
+    let by_url = nested(&url_of(&server, ":secret", ""), None, "run a --no-wait");
+    for ran in [by_variable, by_url] {
+        let lines: Vec<&str> = ran.is(0).out.lines().collect();
+        assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "0", "it did not join: {ran:?}");
+        assert!(!ran.err.contains("secret"), "{ran:?}");
+    }
+    // Another name is another lock, which is granted as well.
+    let other = nested(&url(&server), Some("secret"), "run b --no-wait");
+    let lines: Vec<&str> = other.is(0).out.lines().collect();
+    assert!(lines.len() == 3 && lines[0] != lines[1] && lines[2] == "0", "{other:?}");
+    // It logs in by itself: what it is not told, it does not know.
+    let untold = nested(&url(&server), Some("secret"), "--store $LEASEHOLD_STORE run a --no-wait");
+    assert!(untold.is(0).out.ends_with("\n0\n"), "{untold:?}");
+    let line = format!("unset LEASEHOLD_PASSWORD; {LEASEHOLD} run a --no-wait -- true");
+    run_with(&url(&server), Some("secret"), &["run", "a", "-c", &line]).fails(78, "does not let us in", "password");
+    assert!(keys(&server)?.iter().all(|key| key.starts_with("leasehold_fence:")), "something is left");
+    Ok(())
+}
+
+fn behind_another_prefix_it_is_another_lock() -> Checked {
+    let server = Redis::start()?;
+    let (one, other) = (format!("{}?prefix=app1:", url(&server)), format!("{}?prefix=app2:", url(&server)));
+    let apart = nested(&one, None, &format!("--store '{other}' run a --no-wait"));
+    let lines: Vec<&str> = apart.is(0).out.lines().collect();
+    assert!(lines.len() == 3 && lines[0] != lines[1] && lines[2] == "0", "it joined: {apart:?}");
+    let joined = nested(&one, None, "run a --no-wait");
+    let lines: Vec<&str> = joined.is(0).out.lines().collect();
+    assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "0", "it did not join: {joined:?}");
+    Ok(())
+}
