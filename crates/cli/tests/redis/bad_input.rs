@@ -177,11 +177,15 @@ fn a_wrong_type_beside_the_name() -> Checked {
 }
 
 fn still_loading() -> Checked {
-    let server = Redis::with(Settings::default().option("enable-debug-command", "yes"))?;
+    // Older servers do not know the option, and do not need it.
+    let server = Redis::with(Settings::default().option("enable-debug-command", "yes")).or_else(|_| Redis::start())?;
     server.command(&["CONFIG", "SET", "key-load-delay", "1000"])?;
-    server.command(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"])?;
-    let fill = "for at = 1, tonumber(ARGV[1]) do redis.call('SET', 'key ' .. at, string.rep('x', 100)) end";
-    server.command(&["EVAL", fill, "0", "4000"])?;
+    server.command(&["CONFIG", "SET", "rdbcompression", "no"])?;
+    // While it loads it answers from time to time. Older servers cannot be told to do so more often than every two megabytes.
+    let often = server.command(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]).is_ok();
+    let size = if often { "100" } else { "20000" };
+    let fill = "for at = 1, tonumber(ARGV[1]) do redis.call('SET', 'key ' .. at, string.rep('x', ARGV[2])) end";
+    server.command(&["EVAL", fill, "0", "4000", size])?;
     std::thread::scope(|scope| {
         let (mut reloading, mut asking) = (server.connection()?, server.connection()?);
         let reload = scope.spawn(move || reloading.command(&["DEBUG", "RELOAD"]));

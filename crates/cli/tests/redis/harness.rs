@@ -147,7 +147,8 @@ pub(crate) fn until_info(server: &Redis, section: &str, line: &str) -> Checked {
 /// A server that cannot save what it knows, and so refuses to write.
 pub(crate) fn unable_to_save() -> Result<Redis, Failure> {
     use leasehold_faults::servers::redis::Settings;
-    let server = Redis::with(Settings::default().socket().option("save", "3600 1000000"))?;
+    let server = Redis::with(Settings::default().socket())?;
+    server.command(&["CONFIG", "SET", "save", "3600 1000000"])?;
     let folder = server.socket().parent().ok_or("no folder")?.to_owned();
     std::fs::create_dir(folder.join("dump.rdb"))?;
     server.command(&["BGSAVE"])?;

@@ -14,6 +14,8 @@ use crate::Failure;
 
 /// The program.
 const PROGRAM: &str = "redis-server";
+/// Another one in its place: the path of a server of another version, or of Valkey.
+const OTHER: &str = "LEASEHOLD_REDIS_SERVER";
 /// What it says when it answers.
 const READY: &str = "Ready to accept connections";
 /// What it says when another has its port.
@@ -88,7 +90,7 @@ impl Redis {
     ///
     /// [`super::Missing`], when there is none.
     pub fn is_there() -> Result<(), Failure> {
-        find(PROGRAM)?;
+        program()?;
         Ok(())
     }
 
@@ -249,6 +251,14 @@ impl Redis {
     }
 }
 
+fn program() -> Result<PathBuf, Failure> {
+    match std::env::var_os(OTHER) {
+        Some(other) if Path::new(&other).is_file() => Ok(other.into()),
+        Some(other) => Err(format!("{OTHER} is {other:?}, and no file is there").into()),
+        None => Ok(find(PROGRAM)?),
+    }
+}
+
 fn run(settings: &Settings, folder: &Path, port: &Port) -> Result<Process, Failure> {
     let mut arguments: Vec<String> = Vec::new();
     let mut option = |name: &str, value: &str| arguments.extend([format!("--{name}"), value.to_owned()]);
@@ -271,7 +281,7 @@ fn run(settings: &Settings, folder: &Path, port: &Port) -> Result<Process, Failu
     for (name, value) in &settings.options {
         option(name, value);
     }
-    let process = Process::start(&find(PROGRAM)?, &arguments, READY)?;
+    let process = Process::start(&program()?, &arguments, READY)?;
     let info = connect(settings, port)?.command(&["INFO", "server"])?;
     if info.text()?.lines().any(|line| line == format!("process_id:{}", process.id())) {
         Ok(process)

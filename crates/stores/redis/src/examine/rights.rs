@@ -141,8 +141,12 @@ impl Missing {
         }
         let rights: Vec<String> = needed(Scripts::of(layout)).map(right).collect();
         let all = space.pattern("");
-        let advice =
-            format!("what is needed: ACL SETUSER … ~{all} &{all} {CONNECTION} +subscribe {}", rights.join(" "));
+        // On older servers everybody may use every channel at first.
+        let channels = if space.0.is_empty() { "" } else { "resetchannels " };
+        let advice = format!(
+            "what is needed: ACL SETUSER … ~{all} {channels}&{all} {CONNECTION} +subscribe {}",
+            rights.join(" ")
+        );
         let found = format!("this user may not use {}", lacks.join("; "));
         Check::new("permissions", Verdict::Fail, found).with_advice(advice)
     }

@@ -22,7 +22,7 @@ const PREFIXES: [&str; 3] = ["app1:", "{app}", "a*[b]"];
 /// A server with a user `app` who has keys and channels behind this prefix alone.
 fn server_for(prefix: &str) -> Result<Redis, Failure> {
     let pattern = prefix.replace('*', "\\*").replace('[', "\\[").replace(']', "\\]");
-    let lines = format!("user default off\nuser app on nopass ~{pattern}* &{pattern}* +@all");
+    let lines = format!("user default off\nuser app on nopass ~{pattern}* resetchannels &{pattern}* +@all");
     Redis::with(Settings::default().users(&lines))
 }
 
