@@ -32,6 +32,9 @@ const POLLS: u32 = 2;
 /// More polls than any acquire here needs.
 const MANY: u32 = 64;
 
+/// So many polls come one after the other. Then each gives an answer time to cross a network, on a machine that is busy.
+const AT_ONCE: u32 = 16;
+
 /// A client whose every call needs several polls.
 async fn slow_client(world: &World) -> Result<(Client, Chaos), Failure> {
     let chaos = Chaos::new();
@@ -45,21 +48,18 @@ async fn slow_client(world: &World) -> Result<(Client, Chaos), Failure> {
 /// Polls a future so many times, whether it was woken or not; then drops it.
 async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
-    let mut left = times;
-    poll_fn(|task| {
-        if left == 0 {
-            return Poll::Ready(None);
+    for at in 0..times {
+        let polled = poll_fn(|task| Poll::Ready(future.as_mut().poll(task))).await;
+        if let Poll::Ready(value) = polled {
+            return Some(value);
         }
-        left -= 1;
-        match future.as_mut().poll(task) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending => {
-                task.waker().wake_by_ref();
-                Poll::Pending
-            }
+        if at < AT_ONCE {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    })
-    .await
+    }
+    None
 }
 
 /// Drops an acquire after 0, 1, 2, … polls until it is granted; each time nothing is left, and another gets it at once.
