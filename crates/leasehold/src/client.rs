@@ -15,7 +15,7 @@ use crate::keeper::Keeper;
 use crate::layer::Layer;
 use crate::lock::Lock;
 use crate::random;
-use crate::registry::{StoreUrl, Whose};
+use crate::registry::StoreUrl;
 use crate::secret::Secret;
 use crate::shell::{Mine, Shell};
 
@@ -130,7 +130,9 @@ impl ClientBuilder {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {
                 let url = StoreUrl::parse(&url)?.with_password(self.password);
-                (url.connect(Whose::Callers).await?, url.connect(Whose::Keepers).await?, url.defaults)
+                let (callers, keepers) = url.connect().await?;
+                let defaults = url.defaults_for(&callers.capability());
+                (callers, keepers, defaults)
             }
         };
         let options = self.options.unwrap_or(options);

@@ -48,6 +48,7 @@ mod layer;
 mod lock;
 mod lost;
 mod mailbox;
+pub mod quorum;
 mod random;
 mod registry;
 mod secret;

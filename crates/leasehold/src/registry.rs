@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Check, Error, ErrorKind, Options, Store, Term};
+use leasehold_core::{Capability, Check, Error, ErrorKind, Options, Store, Term};
 
 use crate::secret::Secret;
 
 /// Every scheme there is, with the feature that brings it.
-const SCHEMES: &[(&str, &str)] = &[("file", "file"), ("memory", "memory"), ("redis", "redis"), ("redis+unix", "redis")];
+const SCHEMES: &[(&str, &str)] =
+    &[("file", "file"), ("memory", "memory"), ("redis", "redis"), ("redis+unix", "redis"), ("redlock", "redis")];
+#[cfg(feature = "redis")]
+const REDLOCK: &str = "redlock";
 
-/// Whose connections they are. Only stores with a thread of their own for each tell them apart.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    Callers,
-    Keepers,
-}
+/// A store twice: for callers, and over connections of its own for the keeper.
+type Stores = (Arc<dyn Store>, Arc<dyn Store>);
 
 /// A store's URL, taken apart.
 #[derive(Debug)]
@@ -27,7 +26,9 @@ pub(crate) struct StoreUrl {
     /// For a store that logs in, where the URL itself has no password.
     password: Option<Secret>,
     /// What locks have where nothing else is said.
-    pub(crate) defaults: Options,
+    defaults: Options,
+    /// The lease of kept locks is said.
+    says_keep: bool,
 }
 
 impl StoreUrl {
@@ -42,6 +43,7 @@ impl StoreUrl {
             options: Vec::new(),
             password: None,
             defaults: Options::default(),
+            says_keep: false,
         };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
@@ -56,9 +58,21 @@ impl StoreUrl {
         self
     }
 
+    /// What locks have where nothing else is said, on a store that can do this.
+    pub(crate) fn defaults_for(&self, capability: &Capability) -> Options {
+        let mut defaults = self.defaults.clone();
+        if let (Term::Kept(lease), false) = (defaults.term, self.says_keep) {
+            defaults.term = Term::Kept(lease.min(capability.lease_max));
+        }
+        defaults
+    }
+
     fn option(&mut self, key: &str, value: &str) -> Result<(), Error> {
         match key {
-            "keep" => self.defaults.term = Term::Kept(duration(key, value)?),
+            "keep" => {
+                self.defaults.term = Term::Kept(duration(key, value)?);
+                self.says_keep = true;
+            }
             "budget" => self.defaults.budget = duration(key, value)?,
             _ => self.options.push((key.to_owned(), value.to_owned())),
         }
@@ -67,26 +81,35 @@ impl StoreUrl {
 
     /// Connects to the store: once for callers, once for the keeper.
     #[expect(clippy::unused_async, reason = "stores with a network to cross connect here")]
-    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "no store here tells them apart"))]
-    pub(crate) async fn connect(&self, whose: Whose) -> Result<Arc<dyn Store>, Error> {
+    pub(crate) async fn connect(&self) -> Result<Stores, Error> {
         match self.scheme.as_str() {
             #[cfg(feature = "file")]
             leasehold_file::SCHEME => {
                 let config = leasehold_file::Config::new(&self.path, &self.options)?;
-                Ok(leasehold_file::File::connect(&config)?)
+                Ok((leasehold_file::File::connect(&config)?, leasehold_file::File::connect(&config)?))
             }
             #[cfg(feature = "memory")]
             leasehold_memory::SCHEME => {
                 let config = leasehold_memory::Config::new(&self.path, &self.options)?;
-                Ok(leasehold_memory::Memory::shared(&config))
+                Ok((leasehold_memory::Memory::shared(&config), leasehold_memory::Memory::shared(&config)))
             }
             #[cfg(feature = "redis")]
             scheme if leasehold_redis::SCHEMES.contains(&scheme) => {
                 let config = self.redis(scheme)?;
-                Ok(Arc::new(match whose {
-                    Whose::Callers => leasehold_redis::Redis::new(&config)?,
-                    Whose::Keepers => leasehold_redis::Redis::for_keeper(&config)?,
-                }))
+                let keepers = leasehold_redis::Redis::for_keeper(&config)?;
+                Ok((Arc::new(leasehold_redis::Redis::new(&config)?), Arc::new(keepers)))
+            }
+            #[cfg(feature = "redis")]
+            REDLOCK => {
+                let (configs, settings) = self.redlock()?;
+                let mut callers: Vec<Arc<dyn leasehold_core::quorum::Member>> = Vec::new();
+                let mut keepers = callers.clone();
+                for config in configs {
+                    callers.push(Arc::new(leasehold_redis::Redis::new(&config)?));
+                    keepers.push(Arc::new(leasehold_redis::Redis::for_keeper(&config)?));
+                }
+                let (callers, keepers) = crate::quorum::Quorum::new(callers, keepers, &settings)?;
+                Ok((Arc::new(callers), Arc::new(keepers)))
             }
             scheme => Err(unknown(scheme)),
         }
@@ -108,6 +131,46 @@ impl StoreUrl {
     fn redis(&self, scheme: &str) -> Result<leasehold_redis::Config, Error> {
         let password = self.password.as_ref().map(|password| password.0.as_str());
         leasehold_redis::Config::new(scheme, &self.path, &self.options, password)
+    }
+
+    /// The servers of a quorum, and how it is used.
+    #[cfg(feature = "redis")]
+    fn redlock(&self) -> Result<(Vec<leasehold_redis::Config>, crate::quorum::Settings), Error> {
+        let mut settings = crate::quorum::Settings::default();
+        let mut options = vec![("layout".to_owned(), "plain".to_owned())];
+        for (key, value) in &self.options {
+            match key.as_str() {
+                "quarantine" => settings.quarantine = duration(key, value)?,
+                "limit" => settings.limit = Some(duration(key, value)?),
+                "even" if value == "yes" => settings.even = true,
+                "layout" if value == "plain" => {}
+                "layout" => return Err(bad(format!("layout={value}: locks of a quorum have the layout plain"))),
+                "prefix" | "timeout" => options.push((key.clone(), value.clone())),
+                _ => {
+                    let known = "prefix, timeout, quarantine, limit, even=yes, layout=plain, keep, budget";
+                    return Err(bad(format!("there is no option {key:?} for redlock:; known are {known}")));
+                }
+            }
+        }
+        let span = settings.quarantine;
+        if !span.is_zero() && span < Duration::from_millis(200) {
+            return Err(bad("a quarantine is as long as the longest lease, at least 200ms; 0s turns it off".into()));
+        }
+        let place = self.path.strip_prefix("//").unwrap_or(&self.path);
+        let (login, rest) = place.rsplit_once('@').map_or(("", place), |(login, rest)| (login, rest));
+        let (servers, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let at = if login.is_empty() { String::new() } else { format!("{login}@") };
+        let slash = if database.is_empty() { String::new() } else { format!("/{database}") };
+        let password = self.password.as_ref().map(|password| password.0.as_str());
+        let config = |server: &str| {
+            if server.is_empty() {
+                return Err(bad("a server is missing: write redlock://host:port,host:port,host:port".into()));
+            }
+            let config = leasehold_redis::Config::new("redis", &format!("//{at}{server}{slash}"), &options, password)?;
+            Ok(config.with_quarantine(settings.quarantine))
+        };
+        let configs = servers.split(',').map(config).collect::<Result<Vec<_>, Error>>()?;
+        Ok((configs, settings))
     }
 
     /// What this kind of store says of itself, before a client connects.

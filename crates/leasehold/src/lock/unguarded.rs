@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::port::{Give, Release, Released, Renew, Renewed};
-use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Names, StoreOwner};
+use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Names, Outcome, StoreOwner};
 
 use super::Lock;
 
@@ -40,6 +40,11 @@ impl Lock {
         for (name, renewed) in self.names.as_slice().iter().zip(renewed.result) {
             match renewed {
                 Renewed::Kept { left } => shortest = shortest.min(left),
+                Renewed::Unknown => {
+                    let what = "too few servers answered to tell whether it is held";
+                    let error = Error::new(ErrorKind::NoQuorum, "renew", what).with_outcome(Outcome::Unknown);
+                    return Err(self.labelled(error, name));
+                }
                 Renewed::Lost => return Err(self.not_holder("renew", name, &owner).await),
             }
         }

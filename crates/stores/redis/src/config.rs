@@ -36,6 +36,7 @@ pub struct Config {
     /// How long a call may take, connecting apart.
     pub(crate) limit: Duration,
     pub(crate) label: String,
+    pub(crate) quarantine: Duration,
 }
 
 impl Config {
@@ -78,7 +79,14 @@ impl Config {
         let behind = if prefix.is_empty() { String::new() } else { format!("?prefix={prefix}") };
         let label = label(info.addr(), login.db()) + &behind;
         let info = info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Ok(Self { info, layout, space: Space(prefix.into()), limit, label })
+        Ok(Self { info, layout, space: Space(prefix.into()), limit, label, quarantine: Duration::ZERO })
+    }
+
+    /// As one server of a quorum: for how long it does not vote when it may have forgotten.
+    #[must_use]
+    pub fn with_quarantine(mut self, quarantine: Duration) -> Self {
+        self.quarantine = quarantine;
+        self
     }
 
     /// A name for people, without credentials.

@@ -33,6 +33,12 @@ pub(crate) fn reserved_owner(during: &'static str) -> Error {
     Error::new(ErrorKind::BadArgument, during, what).with_hint("choose another owner")
 }
 
+pub(crate) fn another_quarantine(kept: Duration) -> Error {
+    let what = format!("this server is used with a quarantine of {}", humantime::format_duration(kept));
+    Error::new(ErrorKind::Unfit, "acquire", what)
+        .with_hint("give every client the same `quarantine`, as it stands in the server's key leasehold_birth")
+}
+
 pub(crate) fn bad_limit(limit: &str) -> Error {
     bad(format!("timeout={limit} is not a time limit between 10ms and 1m; write it like 500ms or 2s"))
 }

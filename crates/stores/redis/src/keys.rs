@@ -66,6 +66,11 @@ impl Space {
         format!("{}{HINT}{client}", self.0)
     }
 
+    /// Since when the server has forgotten nothing.
+    pub(crate) fn birth(&self) -> String {
+        format!("{}{BIRTH}", self.0)
+    }
+
     /// The client that such a channel belongs to.
     pub(crate) fn client_of_hint(&self, channel: &str) -> Option<ClientId> {
         client_of(channel.strip_prefix(&*self.0)?.strip_prefix(HINT)?)
@@ -124,13 +129,14 @@ const FENCE: &str = "leasehold_fence";
 /// What begins like this is not the name of a lock but a key that belongs to one.
 const RESERVED: [&str; 5] =
     ["leasehold_fence:", "leasehold_lock:", "leasehold_line:", "leasehold_heard:", "redisson_lock_token:"];
+const BIRTH: &str = "leasehold_birth";
 const RECORD: &str = "leasehold_lock";
 const CHANNEL: &str = "redisson_lock__channel";
 const HINT: &str = "leasehold_hint:";
 
 /// Whether a lock of this name would stand where something of another lock stands.
 pub(crate) fn is_reserved(name: &Name) -> bool {
-    RESERVED.iter().any(|prefix| name.as_str().starts_with(prefix))
+    name.as_str() == BIRTH || RESERVED.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
 /// Whether keys behind this prefix could be taken for others of ours.

@@ -18,6 +18,7 @@ mod examine;
 mod keys;
 mod link;
 mod list;
+mod member;
 mod reply;
 mod runtime;
 mod script;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{About, Acquired, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed};
+use leasehold_core::quorum::{Standing, Upheld, Vote, Voted};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
 use leasehold_core::{Block, Error, ErrorKind, Fence, Name, StoreOwner, StoreTime};
 use redis::Value;
@@ -90,16 +91,7 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
     let (what, at) = (parts.text()?, parts.time()?);
     let acquired = match what.as_str() {
         "granted" => Acquired::Granted((0..names.len()).map(|_| granted(parts.list()?)).collect::<Result<_, Error>>()?),
-        "busy" => {
-            let name = named(&mut parts, names)?;
-            let found = described(parts.list()?)?;
-            Acquired::Busy(Box::new(Busy {
-                name,
-                holder: found.holders.into_iter().next(),
-                free_in: found.left,
-                news: News::default(),
-            }))
-        }
+        "busy" => Acquired::Busy(Box::new(busy(&mut parts, names)?)),
         "late" => Acquired::TooLate,
         "spent" => {
             let name = named(&mut parts, names)?;
@@ -117,8 +109,48 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
     Ok((at, acquired))
 }
 
+/// A vote in a quorum, and the server's clock.
+pub(crate) fn voted(value: Value, names: &[Name]) -> Result<(StoreTime, Vote), Error> {
+    let mut parts = Parts::of(value)?;
+    let (what, at) = (parts.text()?, parts.time()?);
+    if what == "apart" {
+        return Err(error::another_quarantine(parts.millis()?));
+    }
+    let standing = standing(&mut parts)?;
+    let voted = match what.as_str() {
+        "took" => Voted::Took { left: parts.millis()? },
+        "held" => Voted::Held { left: parts.millis()?, last: parts.fence()? },
+        "late" => Voted::TooLate,
+        "busy" => Voted::Busy(Box::new(busy(&mut parts, names)?)),
+        other => return Err(error::unreadable(other)),
+    };
+    Ok((at, Vote { standing, voted }))
+}
+
+fn standing(parts: &mut Parts) -> Result<Standing, Error> {
+    let left = parts.millis()?;
+    Ok(if left.is_zero() { Standing::Votes } else { Standing::Recovering { left } })
+}
+
+/// Renewals in a quorum, and the server's clock.
+pub(crate) fn upheld(value: Value) -> Result<(StoreTime, Upheld), Error> {
+    let mut parts = Parts::of(value)?;
+    let at = parts.time()?;
+    let recovers = parts.number()?;
+    let Ok(recovers) = u64::try_from(recovers) else { return Err(error::another_quarantine(parts.millis()?)) };
+    let standing =
+        if recovers == 0 { Standing::Votes } else { Standing::Recovering { left: Duration::from_millis(recovers) } };
+    Ok((at, Upheld { standing, renewed: each_renewed(&mut parts)? }))
+}
+
 fn named(parts: &mut Parts, names: &[Name]) -> Result<Name, Error> {
     names.get(parts.count::<usize>()?).cloned().ok_or_else(|| error::unreadable("a name that was not asked for"))
+}
+
+fn busy(parts: &mut Parts, names: &[Name]) -> Result<Busy, Error> {
+    let name = named(parts, names)?;
+    let found = described(parts.list()?)?;
+    Ok(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left, news: News::default() })
 }
 
 fn granted(mut parts: Parts) -> Result<Granted, Error> {
@@ -182,11 +214,15 @@ fn about_of(text: &str) -> About {
 pub(crate) fn renewed(value: Value) -> Result<(StoreTime, Vec<Renewed>), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
+    Ok((at, each_renewed(&mut parts)?))
+}
+
+fn each_renewed(parts: &mut Parts) -> Result<Vec<Renewed>, Error> {
     let mut renewed = Vec::with_capacity(parts.left());
     while parts.left() > 0 {
-        renewed.push(left(&mut parts)?.map_or(Renewed::Lost, |left| Renewed::Kept { left }));
+        renewed.push(left(parts)?.map_or(Renewed::Lost, |left| Renewed::Kept { left }));
     }
-    Ok((at, renewed))
+    Ok(renewed)
 }
 
 /// What became of a release, and the server's clock.

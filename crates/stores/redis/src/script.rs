@@ -18,10 +18,14 @@ pub(crate) struct Scripts {
     pub(crate) leave: Script,
     pub(crate) breaking: Script,
     pub(crate) inspect: Script,
+    pub(crate) vote: Script,
+    pub(crate) uphold: Script,
 }
 
 const COMMON: &str = include_str!("scripts/common.lua");
 const DESCRIBE: &str = include_str!("scripts/describe.lua");
+const RENEWING: &str = include_str!("scripts/renewing.lua");
+const BIRTH: &str = include_str!("scripts/birth.lua");
 
 static REDISSON: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("scripts/layout_redisson.lua")));
 static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("scripts/layout_plain.lua")));
@@ -44,11 +48,13 @@ impl Scripts {
         let script = |parts: &[&str]| Script::new([&[COMMON, layout], parts].concat().concat());
         Self {
             acquire: script(&[DESCRIBE, include_str!("scripts/acquire.lua")]),
-            renew: script(&[include_str!("scripts/renew.lua")]),
+            renew: script(&[RENEWING, include_str!("scripts/renew.lua")]),
             release: script(&[include_str!("scripts/release.lua")]),
             leave: script(&[include_str!("scripts/leave.lua")]),
             breaking: script(&[DESCRIBE, include_str!("scripts/break.lua")]),
             inspect: script(&[DESCRIBE, include_str!("scripts/inspect.lua")]),
+            vote: script(&[DESCRIBE, BIRTH, include_str!("scripts/vote.lua")]),
+            uphold: script(&[RENEWING, BIRTH, include_str!("scripts/uphold.lua")]),
         }
     }
 }

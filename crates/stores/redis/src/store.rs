@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use leasehold_core::port::{
@@ -42,6 +43,10 @@ pub(crate) struct Inner {
     /// Who may stand in line for what.
     enlisted: Mutex<HashSet<(ClientId, Name), RandomState>>,
     pub(crate) scanned: list::Scanned,
+    /// In a quorum: for how long the server does not vote when it may have forgotten.
+    pub(crate) quarantine: Duration,
+    /// Whether every write of the server is synced, as it was said on that connection.
+    synced: Mutex<Option<(Mark, bool)>>,
 }
 
 impl Redis {
@@ -77,10 +82,32 @@ impl Redis {
             clock: Mutex::new(StoreClock::new(Moment::default(), StoreTime::default())),
             enlisted: Mutex::default(),
             scanned: list::Scanned::default(),
+            quarantine: config.quarantine,
+            synced: Mutex::default(),
         })))
     }
 
-    fn call<T: Send + 'static>(
+    pub(crate) fn refused<T>(&self, error: Error) -> Call<Reply<T>> {
+        Call::done(Err(error.on_store(&self.0.label)))
+    }
+
+    /// A release; `quietly`: nobody is told.
+    pub(crate) fn give_back(&self, request: Release, quietly: bool) -> Call<Reply<Released>> {
+        if keys::is_reserved_owner(&request.owner) {
+            return self.refused(error::reserved_owner("release"));
+        }
+        let inner = self.0.clone();
+        let command = release_command(&inner, &request, quietly);
+        self.call(async move {
+            if request.rejoin {
+                inner.enlisted().insert((request.client, request.name.clone()));
+            }
+            let answer = inner.run(&inner.scripts.release, command).await;
+            answer.and_then(reply::released).map_err(|error| error.during("release").on_lock(&request.name))
+        })
+    }
+
+    pub(crate) fn call<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<(StoreTime, T), Error>> + Send + 'static,
     ) -> Call<Reply<T>> {
@@ -109,7 +136,11 @@ impl Inner {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enlisted(&self) -> MutexGuard<'_, HashSet<(ClientId, Name), RandomState>> {
+    pub(crate) fn synced(&self) -> MutexGuard<'_, Option<(Mark, bool)>> {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enlisted(&self) -> MutexGuard<'_, HashSet<(ClientId, Name), RandomState>> {
         self.enlisted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,7 +157,7 @@ pub(crate) fn calling(script: &Script, keys: usize) -> Cmd {
 }
 
 /// How many keys belong to a name.
-fn parts(layout: Layout) -> usize {
+pub(crate) fn parts(layout: Layout) -> usize {
     match layout {
         Layout::Redisson => 7,
         Layout::Plain => 5,
@@ -134,11 +165,30 @@ fn parts(layout: Layout) -> usize {
 }
 
 /// All keys of a name, in the order of the scripts.
-fn add_keys(command: &mut Cmd, inner: &Inner, name: &Name) {
+pub(crate) fn add_keys(command: &mut Cmd, inner: &Inner, name: &Name) {
     let keys = inner.space.keys(name);
     command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.line()).arg(keys.heard());
     if inner.layout == Layout::Redisson {
         command.arg(keys.token()).arg(keys.channel());
+    }
+}
+
+/// What a renewal touches.
+pub(crate) fn add_lease_keys(command: &mut Cmd, inner: &Inner, leases: &[Renew]) {
+    for renew in leases {
+        let keys = inner.space.keys(&renew.lease.name);
+        command.arg(keys.lock()).arg(keys.record());
+    }
+}
+
+/// What is renewed, and for how long.
+pub(crate) fn add_leases(command: &mut Cmd, leases: &[Renew]) {
+    for renew in leases {
+        command
+            .arg(keys::tag(&renew.lease.owner))
+            .arg(renew.lease.fence.get())
+            .arg(renew.hold.map(keys::request).unwrap_or_default())
+            .arg(reply::millis(renew.term));
     }
 }
 
@@ -189,7 +239,7 @@ impl Listening {
     }
 }
 
-fn release_command(inner: &Inner, request: &Release) -> Cmd {
+fn release_command(inner: &Inner, request: &Release, quietly: bool) -> Cmd {
     let (give, id) = match request.give {
         Give::Hold(id) => ("hold", keys::request(id)),
         Give::One(id) => ("one", keys::request(id)),
@@ -207,7 +257,8 @@ fn release_command(inner: &Inner, request: &Release) -> Cmd {
         .arg(number(request.last_used))
         .arg(reply::millis(request.linger))
         .arg(request.client.to_string())
-        .arg(u8::from(request.rejoin));
+        .arg(u8::from(request.rejoin))
+        .arg(u8::from(quietly));
     command
 }
 
@@ -285,17 +336,8 @@ impl Store for Redis {
         let inner = self.0.clone();
         let script = &inner.scripts.renew;
         let mut command = calling(script, leases.len() * 2);
-        for renew in &leases {
-            let keys = inner.space.keys(&renew.lease.name);
-            command.arg(keys.lock()).arg(keys.record());
-        }
-        for renew in &leases {
-            command
-                .arg(keys::tag(&renew.lease.owner))
-                .arg(renew.lease.fence.get())
-                .arg(renew.hold.map(keys::request).unwrap_or_default())
-                .arg(reply::millis(renew.term));
-        }
+        add_lease_keys(&mut command, &inner, &leases);
+        add_leases(&mut command, &leases);
         self.call(async move {
             let answer = inner.run(&inner.scripts.renew, command).await.map_err(|error| error.during("renew"))?;
             reply::renewed(answer)
@@ -303,18 +345,7 @@ impl Store for Redis {
     }
 
     fn release(&self, request: Release) -> Call<Reply<Released>> {
-        if keys::is_reserved_owner(&request.owner) {
-            return Call::done(Err(error::reserved_owner("release").on_store(&self.0.label)));
-        }
-        let inner = self.0.clone();
-        let command = release_command(&inner, &request);
-        self.call(async move {
-            if request.rejoin {
-                inner.enlisted().insert((request.client, request.name.clone()));
-            }
-            let answer = inner.run(&inner.scripts.release, command).await;
-            answer.and_then(reply::released).map_err(|error| error.during("release").on_lock(&request.name))
-        })
+        self.give_back(request, false)
     }
 
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {

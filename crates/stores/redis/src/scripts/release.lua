@@ -1,5 +1,5 @@
 -- Gives a hold back. KEYS of one name. ARGV: name, tag, request of the hold (or of the release itself), give (hold, one or all),
--- fence (or nothing), last fence used (or nothing), linger in ms, client, rejoin (1 or 0)
+-- fence (or nothing), last fence used (or nothing), linger in ms, client, rejoin (1 or 0), whether nobody is told (1 or 0)
 -- Answers {'released', clock, clients that wait}, {'still', clock, holds} or {'not', clock}.
 
 local name, tag, request, give, fence = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -73,7 +73,7 @@ end
 
 strike(line, heard, client)
 local waiting = count_line(line, heard)
-if linger == 0 and lingers <= now then
+if linger == 0 and lingers <= now and ARGV[10] ~= '1' then
   hint(line, name)
   announce(0)
 end

@@ -1,0 +1,77 @@
+//! Calls to several servers under way.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use leasehold_core::Moment;
+use leasehold_core::port::{Call, Reply};
+
+use super::Quorum;
+
+/// Calls under way, each to one server.
+pub(super) struct Flights<T>(Vec<Flight<T>>);
+
+struct Flight<T> {
+    server: usize,
+    round: u32,
+    sent: Moment,
+    call: Call<Reply<T>>,
+}
+
+/// A call that ended.
+pub(super) struct Landed<T> {
+    pub(super) server: usize,
+    pub(super) round: u32,
+    pub(super) sent: Moment,
+    pub(super) reply: Reply<T>,
+}
+
+impl<T: Unpin> Flights<T> {
+    pub(super) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn send(&mut self, server: usize, round: u32, sent: Moment, call: Call<Reply<T>>) {
+        self.0.push(Flight { server, round, sent, call });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Which servers have not answered.
+    pub(super) fn servers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|flight| flight.server)
+    }
+
+    /// One that has ended, if any.
+    pub(super) fn poll(&mut self, quorum: &Quorum, task: &mut Context<'_>) -> Poll<Landed<T>> {
+        for at in 0..self.0.len() {
+            if let Poll::Ready(reply) = Pin::new(&mut self.0[at].call).poll(task) {
+                let Flight { server, round, sent, .. } = self.0.swap_remove(at);
+                if let Ok(answered) = &reply {
+                    quorum.heard(server, sent, leasehold_clock::now(), answered.at);
+                }
+                return Poll::Ready(Landed { server, round, sent, reply });
+            }
+        }
+        Poll::Pending
+    }
+
+    /// One that has ended already, if any.
+    pub(super) fn ended(&mut self, quorum: &Quorum) -> Option<Landed<T>> {
+        match self.poll(quorum, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(landed) => Some(landed),
+            Poll::Pending => None,
+        }
+    }
+
+    /// The next that ends; none where there are no more.
+    pub(super) async fn next(&mut self, quorum: &Quorum) -> Option<Landed<T>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        Some(std::future::poll_fn(|task| self.poll(quorum, task)).await)
+    }
+}

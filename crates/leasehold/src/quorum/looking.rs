@@ -1,0 +1,280 @@
+//! The rest of the port: who holds what, hints, clocks, breaking.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold_core::port::{
+    Acquire, Acquired, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+};
+use leasehold_core::quorum::{Member, PerServer};
+use leasehold_core::{Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Moment, Name, Outcome, Store};
+
+use super::Quorum;
+use super::alarm::Alarm;
+use super::background;
+use super::flights::{Flights, Landed};
+
+/// Servers are waited for so long where nobody is in a hurry.
+const LIMIT: Duration = Duration::from_millis(500);
+
+impl Quorum {
+    /// Asks every server, and waits for as many as there are in time; only for a majority, and a moment longer, where that will do.
+    async fn gather<T: Unpin + Send + 'static>(
+        &self,
+        operation: &'static str,
+        patient: bool,
+        call: impl Fn(&Arc<dyn Member>) -> Call<Reply<T>>,
+    ) -> Result<Vec<(usize, T)>, Error> {
+        let now = leasehold_clock::now();
+        let mut flights = Flights::new();
+        for (server, member) in self.members.iter().enumerate() {
+            flights.send(server, 0, now, call(member));
+        }
+        let mut found: Vec<(usize, T)> = Vec::new();
+        let mut errors: PerServer<Option<Error>> = self.members.iter().map(|_| None).collect();
+        let mut until = now + LIMIT;
+        let mut alarm = Alarm::new();
+        let majority = self.shared.rules.majority();
+        std::future::poll_fn(|task| {
+            loop {
+                match flights.poll(self, task) {
+                    Poll::Ready(Landed { server, reply, .. }) => match reply {
+                        Ok(answered) => {
+                            found.push((server, answered.result));
+                            if found.len() == majority && !patient {
+                                until = until.min(leasehold_clock::now() + LIMIT / 50);
+                            }
+                        }
+                        Err(error) => errors[server] = Some(error),
+                    },
+                    Poll::Pending if flights.is_empty() || leasehold_clock::now() >= until => return Poll::Ready(()),
+                    Poll::Pending => {
+                        alarm.set(until, task.waker());
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await;
+        self.finish(flights);
+        if found.len() >= majority {
+            return Ok(found);
+        }
+        if let Some(error) = errors.iter().flatten().find(|error| !error.is_retryable()) {
+            return Err(error.clone());
+        }
+        Err(self.no_quorum(operation, &found, &errors))
+    }
+
+    fn no_quorum<T>(&self, operation: &'static str, found: &[(usize, T)], errors: &[Option<Error>]) -> Error {
+        let rules = &self.shared.rules;
+        let states = rules.servers.iter().enumerate().map(|(server, label)| {
+            if found.iter().any(|(answered, _)| *answered == server) {
+                return format!("{label} answers");
+            }
+            match &errors[server] {
+                Some(error) => format!("{label}: {}", error.message()),
+                None => format!("{label} does not answer"),
+            }
+        });
+        let states: Vec<String> = states.collect();
+        let what =
+            format!("no quorum: {} of {} servers must agree; {}", rules.majority(), rules.servers(), states.join("; "));
+        Error::new(ErrorKind::NoQuorum, operation, what).with_outcome(Outcome::NotApplied)
+    }
+
+    /// Asks servers for their clock that were never heard of: without it they cannot be asked for a vote.
+    pub(super) async fn learn_clocks(&self) {
+        let now = leasehold_clock::now();
+        let (unknown, enough) = {
+            let state = self.state();
+            let unknown: PerServer<usize> = state.clocks.unknown().collect();
+            if unknown.is_empty() {
+                return;
+            }
+            let enough = self.members.len() - unknown.len() >= self.shared.rules.majority();
+            let left_out = state.health.ailing(now);
+            (unknown.into_iter().filter(|server| left_out[*server].is_none()).collect::<PerServer<usize>>(), enough)
+        };
+        let mut flights = Flights::new();
+        for server in unknown {
+            flights.send(server, 0, now, self.members[server].clock());
+        }
+        if !enough {
+            self.wait_for_majority(now, &mut flights).await;
+        }
+        self.finish(flights);
+    }
+
+    async fn wait_for_majority(&self, now: Moment, flights: &mut Flights<()>) {
+        let (until, mut alarm) = (now + LIMIT, Alarm::new());
+        let missing = self.members.len() - self.shared.rules.majority();
+        std::future::poll_fn(|task| {
+            loop {
+                let known = self.state().clocks.unknown().count() <= missing;
+                if known || leasehold_clock::now() >= until {
+                    return Poll::Ready(());
+                }
+                match flights.poll(self, task) {
+                    Poll::Ready(Landed { server, reply: Err(error), .. }) => {
+                        self.state().health.failed(server, leasehold_clock::now(), Some(error));
+                    }
+                    Poll::Ready(_) => {}
+                    Poll::Pending if flights.is_empty() => return Poll::Ready(()),
+                    Poll::Pending => {
+                        alarm.set(until, task.waker());
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Who holds a name, where a majority says so.
+    fn combined(&self, name: &Name, found: Vec<Inspected>) -> Inspected {
+        let majority = self.shared.rules.majority();
+        let waiters = found.iter().filter_map(|found| found.waiters).max();
+        let lingering = found.iter().filter(|found| found.lingers.is_some()).count() >= majority;
+        let lingers = found.iter().filter_map(|found| found.lingers.clone()).max_by_key(|lingers| lingers.left);
+        let rows: Vec<_> = found.into_iter().flat_map(|found| found.holders).collect();
+        let same = |one: &leasehold_core::port::Holder| {
+            let mut rows: Vec<_> = rows.iter().filter(|row| row.owner == one.owner).cloned().collect();
+            // What a majority still has when the others have let go.
+            rows.sort_by_key(|row| std::cmp::Reverse(row.left.unwrap_or(Duration::MAX)));
+            (rows.len() >= majority).then(|| rows[majority - 1].clone())
+        };
+        let holders: Vec<_> = rows.iter().find_map(same).into_iter().collect();
+        let lingers = lingers.filter(|_| holders.is_empty() && lingering);
+        Inspected { name: name.clone(), holders, lingers, waiters }
+    }
+}
+
+impl Store for Quorum {
+    fn label(&self) -> &Arc<str> {
+        &self.shared.label
+    }
+
+    fn capability(&self) -> Capability {
+        let all = self.members.iter().map(|member| member.capability());
+        let every = |has: fn(&Capability) -> bool| self.members.iter().all(|member| has(&member.capability()));
+        let quarantine = self.shared.rules.quarantine;
+        let longest = all.map(|one| one.lease_max).min().unwrap_or(Capability::NOTHING.lease_max);
+        Capability {
+            consistency: Consistency::Ap,
+            fencing: Fencing::ByClock,
+            lost_before: every(|one| one.lost_before),
+            hints: every(|one| one.hints),
+            waiters: every(|one| one.waiters),
+            server_clock: true,
+            outlives_process: every(|one| one.outlives_process),
+            several_names: every(|one| one.several_names),
+            // A server that forgot must not vote for as long as any lease lasts.
+            lease_max: if quarantine.is_zero() { longest } else { longest.min(quarantine) },
+            ..Capability::NOTHING
+        }
+    }
+
+    fn clock(&self) -> Call<Reply<()>> {
+        let quorum = self.clone();
+        Call::pending(async move {
+            let found = quorum.gather("connect", false, |member| member.clock()).await;
+            quorum.answer(found.map(drop))
+        })
+    }
+
+    fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
+        Call::pending(self.clone().take(request))
+    }
+
+    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
+        Call::pending(self.clone().uphold(leases))
+    }
+
+    fn release(&self, request: Release) -> Call<Reply<Released>> {
+        Call::pending(self.clone().give(request))
+    }
+
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+        let quorum = self.clone();
+        Call::pending(async move {
+            let watch = |member: &Arc<dyn Member>| member.watch(client, name.clone(), sink.clone());
+            let found = quorum.gather("watch", false, watch).await;
+            quorum.answer(found.map(drop))
+        })
+    }
+
+    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
+        let calls: Vec<Call<()>> = self.members.iter().map(|member| member.unwatch(client, name.clone())).collect();
+        Call::pending(async move {
+            for call in calls {
+                background::spawn(call);
+            }
+        })
+    }
+
+    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
+        let quorum = self.clone();
+        Call::pending(async move {
+            let found = quorum.gather("inspect", true, |member| member.inspect(name.clone())).await;
+            let combined = found.map(|found| found.into_iter().map(|(_, found)| found).collect());
+            quorum.answer(combined.map(|found| quorum.combined(&name, found)))
+        })
+    }
+
+    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
+        let quorum = self.clone();
+        Call::pending(async move {
+            let (mut all, mut after) = (Vec::new(), after);
+            loop {
+                let list = |member: &Arc<dyn Member>| member.list(prefix.clone(), after.clone(), limit);
+                let pages = match quorum.gather("list", true, list).await {
+                    Ok(pages) => pages,
+                    Err(error) => return quorum.answer(Err(error)),
+                };
+                let (found, end) = quorum.merged(pages, limit);
+                all.extend(found);
+                if end.is_none() || all.len() >= limit {
+                    all.truncate(limit);
+                    return quorum.answer(Ok(all));
+                }
+                after = end;
+            }
+        })
+    }
+
+    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+        let quorum = self.clone();
+        Call::pending(async move {
+            let found = quorum.gather("break", true, |member| member.break_lock(name.clone(), how)).await;
+            let combined = found.map(|found| found.into_iter().map(|(_, found)| found).collect());
+            quorum.answer(combined.map(|found| quorum.combined(&name, found)))
+        })
+    }
+
+    fn close(&self, client: ClientId) -> Call<()> {
+        let calls: Vec<Call<()>> = self.members.iter().map(|member| member.close(client)).collect();
+        Call::pending(async move {
+            for call in calls {
+                call.await;
+            }
+        })
+    }
+}
+
+impl Quorum {
+    /// One page out of those of all servers, and where it ends: no further than the shortest full one goes.
+    fn merged(&self, pages: Vec<(usize, Vec<Inspected>)>, limit: usize) -> (Vec<Inspected>, Option<Name>) {
+        let full = pages.iter().filter(|(_, page)| page.len() >= limit);
+        let end = full.filter_map(|(_, page)| page.last().map(|last| last.name.clone())).min();
+        let mut names: BTreeMap<Name, Vec<Inspected>> = BTreeMap::new();
+        for found in pages.into_iter().flat_map(|(_, page)| page) {
+            names.entry(found.name.clone()).or_default().push(found);
+        }
+        let within = names.into_iter().filter(|(name, _)| end.as_ref().is_none_or(|end| name <= end));
+        let combined = within.map(|(name, found)| self.combined(&name, found));
+        (combined.filter(|found| !found.holders.is_empty() || found.lingers.is_some()).collect(), end)
+    }
+}

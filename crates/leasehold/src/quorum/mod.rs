@@ -1,0 +1,219 @@
+//! A lock over several independent servers, as a store like any other: asked all at once, granted by a majority.
+//!
+//! The decisions are in `leasehold_core::quorum`; here they are driven over real servers. A call is driven by whoever waits for it, up
+//! to its verdict; what is left to do behind it goes on in the background.
+
+mod alarm;
+mod background;
+mod flights;
+mod looking;
+mod releasing;
+mod renewing;
+mod voting;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use leasehold_core::port::{Answered, Reply};
+use leasehold_core::quorum::{Clocks, Health, Hold, Member, PerServer, Rules, Vote};
+use leasehold_core::waiting::Rng;
+use leasehold_core::{Error, ErrorKind, Moment, Name, RequestId, StoreTime};
+
+use crate::random;
+use flights::Flights;
+
+/// How long a server does not vote that may have forgotten, where nothing else is said.
+pub const QUARANTINE: Duration = Duration::from_secs(60);
+/// So many calls that were not waited for may be open at a server before it is left out for a while.
+const STRAGGLERS: u32 = 16;
+
+/// How a quorum is used.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For how long a server does not vote that may have forgotten: one constant for everybody who uses these servers. No lease is
+    /// longer. Zero switches it off.
+    pub quarantine: Duration,
+    /// How long a server is waited for; none for the smaller of 50 ms and a tenth of the lease.
+    pub limit: Option<Duration>,
+    /// An even number of servers is taken: it bears no more losses than one less.
+    pub even: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { quarantine: QUARANTINE, limit: None, even: false }
+    }
+}
+
+/// Several independent servers as one store.
+#[derive(Clone)]
+pub struct Quorum {
+    shared: Arc<Shared>,
+    members: Arc<[Arc<dyn Member>]>,
+}
+
+/// What callers and keeper have in common.
+struct Shared {
+    label: Arc<str>,
+    rules: Rules,
+    process: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    clocks: Clocks,
+    health: Health,
+    rng: Rng,
+    attempts: u64,
+    /// Where this store's own clock began, and what the servers' clocks showed then.
+    anchor: Option<(Moment, StoreTime)>,
+    /// What was granted, by the request of the client's.
+    holds: HashMap<RequestId, Held, RandomState>,
+    /// Calls to each server that nobody waits for.
+    stragglers: PerServer<u32>,
+}
+
+/// A grant, for as long as it is held.
+struct Held {
+    hold: Hold,
+    names: Vec<Name>,
+    /// Votes that were not needed.
+    late: Flights<Vote>,
+}
+
+impl Quorum {
+    /// Over these servers: one handle for callers, and one over connections of its own for the keeper. Both name the same servers in
+    /// the same order.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadArgument`] for fewer than three servers, for an even number of them without `even`, or for one named twice.
+    pub fn new(
+        callers: Vec<Arc<dyn Member>>,
+        keepers: Vec<Arc<dyn Member>>,
+        settings: &Settings,
+    ) -> Result<(Self, Self), Error> {
+        let labels: Vec<Arc<str>> = callers.iter().map(|member| member.label().clone()).collect();
+        check(&labels, settings)?;
+        if keepers.len() != callers.len() {
+            return Err(bad("the keeper needs a connection to each server".into()));
+        }
+        let servers = labels.len();
+        let places: Vec<&str> =
+            labels.iter().map(|label| label.split_once("//").map_or(&**label, |parts| parts.1)).collect();
+        let rules = Rules {
+            servers: labels.iter().cloned().collect(),
+            limit: settings.limit,
+            quarantine: settings.quarantine,
+            planted: Default::default(),
+        };
+        let shared = Arc::new(Shared {
+            label: format!("redlock://{}", places.join(",")).into(),
+            rules,
+            process: std::process::id(),
+            state: Mutex::new(State {
+                clocks: Clocks::new(servers),
+                health: Health::new(servers, Rng::new(random::seed()?)),
+                rng: Rng::new(random::seed()?),
+                attempts: 0,
+                anchor: None,
+                holds: HashMap::default(),
+                stragglers: (0..servers).map(|_| 0).collect(),
+            }),
+        });
+        let face = |members: Vec<Arc<dyn Member>>| Self { shared: shared.clone(), members: members.into() };
+        Ok((face(callers), face(keepers)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state()
+    }
+
+    /// An answer of this store, with its own clock.
+    fn answer<T>(&self, result: Result<T, Error>) -> Reply<T> {
+        let at = self.state().at(leasehold_clock::now());
+        match result {
+            Ok(result) => Ok(Answered { at, result }),
+            Err(error) => Err(error.on_store(&self.shared.label)),
+        }
+    }
+
+    /// A server answered something.
+    fn heard(&self, server: usize, sent: Moment, came: Moment, at: StoreTime) {
+        let mut state = self.state();
+        state.clocks.observe(server, sent, came, at);
+        state.health.answered(server);
+        state.stragglers[server] = 0;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In a forked child nothing goes on behind anybody's back.
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+}
+
+impl State {
+    /// This store's own clock: it began with those of the servers, and goes by ours.
+    fn at(&mut self, now: Moment) -> StoreTime {
+        let (began, at) = match self.anchor {
+            Some(anchor) => anchor,
+            None => {
+                let Some(middle) = self.clocks.middle(now) else { return StoreTime::default() };
+                *self.anchor.insert((now, middle))
+            }
+        };
+        at + now.since(began)
+    }
+
+    /// Who need not be asked now, and why.
+    fn left_out(&self, now: Moment) -> PerServer<Option<Option<Error>>> {
+        let mut ailing = self.health.ailing(now);
+        let mut spare = (ailing.len() - 1) / 2 - ailing.iter().flatten().count().min((ailing.len() - 1) / 2);
+        for (server, ailing) in ailing.iter_mut().enumerate() {
+            if ailing.is_none() && spare > 0 && self.stragglers[server] > STRAGGLERS {
+                *ailing = Some(None);
+                spare -= 1;
+            }
+        }
+        ailing
+    }
+}
+
+fn check(labels: &[Arc<str>], settings: &Settings) -> Result<(), Error> {
+    let servers = labels.len();
+    if servers < 3 {
+        return Err(bad(format!(
+            "a quorum needs three servers or more, and {servers} {} given: with fewer, none may fail; name one server with redis:// instead",
+            if servers == 1 { "is" } else { "are" }
+        )));
+    }
+    if servers % 2 == 0 && !settings.even {
+        return Err(bad(format!(
+            "{servers} servers bear no more losses than {}: leave one out, or allow it with even=yes",
+            servers - 1
+        )));
+    }
+    if let Some(twice) = labels.iter().enumerate().find(|(at, label)| labels[..*at].contains(label)) {
+        return Err(bad(format!("{} is named twice: its vote would count twice", twice.1)));
+    }
+    Ok(())
+}
+
+fn bad(what: String) -> Error {
+    Error::new(ErrorKind::BadArgument, "connect", what)
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quorum").field("label", &self.shared.label).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! Keeping locks: renewed at all servers at once, and servers that lost one are asked for their vote anew.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold_core::port::{Renew, Renewed, Reply};
+use leasehold_core::quorum::{Ballot, Upholding, Vote};
+use leasehold_core::{Moment, RequestId};
+
+use super::Quorum;
+use super::alarm::Alarm;
+use super::background;
+use super::flights::{Flights, Landed};
+
+/// Renewals go out in batches, and are waited for longer than a vote: nobody waits for them but the keeper.
+const SLOWEST: Duration = Duration::from_millis(500);
+
+impl Quorum {
+    pub(super) async fn uphold(self, leases: Vec<Renew>) -> Reply<Vec<Renewed>> {
+        if leases.is_empty() {
+            return self.answer(Ok(Vec::new()));
+        }
+        let now = leasehold_clock::now();
+        let shortest = leases.iter().map(|renew| renew.term).min().unwrap_or_default();
+        let ends = now + SLOWEST.min(shortest / 6);
+        let mut upholding = Upholding::begin(&self.shared.rules, leases.len(), now, ends);
+        // Every server has it under the owner and the fence; the request differs from attempt to attempt.
+        let sent: Vec<Renew> = leases.iter().map(|renew| Renew { hold: None, ..renew.clone() }).collect();
+        let mut flights = Flights::new();
+        for (server, member) in self.members.iter().enumerate() {
+            flights.send(server, 0, now, member.uphold(sent.clone()));
+        }
+        let mut alarm = Alarm::new();
+        let verdict = std::future::poll_fn(|task| {
+            loop {
+                let landed = flights.poll(&self, task);
+                let pending = landed.is_pending();
+                if let Poll::Ready(Landed { server, sent, reply, .. }) = landed {
+                    upholding.answered(server, sent, leasehold_clock::now(), reply);
+                }
+                if let Some(verdict) = upholding.verdict(leasehold_clock::now()) {
+                    return Poll::Ready(verdict);
+                }
+                if pending {
+                    alarm.set(upholding.wakes(), task.waker());
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+        self.look_for_votes(upholding, flights, leases);
+        self.answer(verdict)
+    }
+
+    /// Behind the verdict: hears the other servers, and asks those anew that vote and do not have what a majority has.
+    fn look_for_votes(
+        &self,
+        mut upholding: Upholding,
+        mut flights: Flights<leasehold_core::quorum::Upheld>,
+        leases: Vec<Renew>,
+    ) {
+        if self.shared.is_forked() {
+            return;
+        }
+        while let Some(Landed { server, sent, reply, .. }) = flights.ended(self) {
+            upholding.answered(server, sent, leasehold_clock::now(), reply);
+        }
+        if flights.is_empty() && (0..leases.len()).all(|lease| upholding.vacant(lease).next().is_none()) {
+            return;
+        }
+        let quorum = self.clone();
+        background::spawn(async move {
+            while let Some(Landed { server, sent, reply, .. }) = flights.next(&quorum).await {
+                let now = leasehold_clock::now();
+                if let Err(error) = &reply {
+                    quorum.state().health.failed(server, now, Some(error.clone()));
+                }
+                upholding.answered(server, sent, now, reply);
+            }
+            let mut ballots = quorum.ballots(&upholding, &leases);
+            let mut votes = Flights::new();
+            let mut asked = Vec::new();
+            for (number, (server, id, sent, ballot)) in ballots.drain(..).enumerate() {
+                votes.send(
+                    server,
+                    u32::try_from(number).unwrap_or(u32::MAX),
+                    sent,
+                    quorum.members[server].vote(ballot),
+                );
+                asked.push(id);
+            }
+            while let Some(Landed { server, round, reply, .. }) = votes.next(&quorum).await {
+                quorum.voted_anew(asked[round as usize], server, &reply);
+            }
+        });
+    }
+
+    fn ballots(&self, upholding: &Upholding, leases: &[Renew]) -> Vec<(usize, RequestId, Moment, Ballot)> {
+        let now = leasehold_clock::now();
+        let mut state = self.state();
+        let state = &mut *state;
+        let mut ballots = Vec::new();
+        for (number, renew) in leases.iter().enumerate() {
+            let Some(id) = renew.hold else { continue };
+            let Some(held) = state.holds.get_mut(&id) else { continue };
+            if held.hold.block().first != renew.lease.fence || !held.names.contains(&renew.lease.name) {
+                continue;
+            }
+            for server in upholding.vacant(number) {
+                let rules = &self.shared.rules;
+                let ballot = held.hold.ask_anew(rules, server, &renew.lease.name, renew.term, now, &state.clocks);
+                ballots.extend(ballot.map(|ballot| (server, id, now, ballot)));
+            }
+        }
+        ballots
+    }
+
+    fn voted_anew(&self, id: RequestId, server: usize, reply: &Reply<Vote>) {
+        let now = leasehold_clock::now();
+        let mut state = self.state();
+        let shown = state.clocks.latest(server, now).unwrap_or_default();
+        if let Some(held) = state.holds.get_mut(&id) {
+            held.hold.asked_anew(server, shown, reply);
+        }
+    }
+}

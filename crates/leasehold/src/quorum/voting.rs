@@ -1,0 +1,227 @@
+//! Taking a lock: one attempt after the other, each to its verdict.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use leasehold_core::port::{Acquire, Acquired, Reply};
+use leasehold_core::quorum::attempt::Send;
+use leasehold_core::quorum::{Attempt, Hold, Sweep, Verdict, Vote};
+use leasehold_core::{Moment, Outcome, RequestId, lease};
+
+use super::alarm::Alarm;
+use super::background;
+use super::flights::{Flights, Landed};
+use super::releasing::Sweeping;
+use super::{Held, Quorum};
+
+/// Where nobody has a majority because several asked at the same time, it is tried again so often before that is called busy.
+const TRIES: u32 = 4;
+/// Attempts are told apart by the upper bits of the number of a request.
+const ATTEMPT_BITS: u32 = 40;
+
+impl Quorum {
+    pub(super) async fn take(self, request: Acquire) -> Reply<Acquired> {
+        let began = leasehold_clock::now();
+        let not_after = {
+            let mut state = self.state();
+            let at = state.at(began);
+            began + request.not_after.since(at)
+        };
+        self.learn_clocks().await;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let now = leasehold_clock::now();
+            if now > not_after {
+                return self.answer(Ok(Acquired::TooLate));
+            }
+            let mut voting = Voting::begin(&self, &request, now);
+            let verdict = std::future::poll_fn(|task| voting.poll(task)).await;
+            match verdict {
+                Verdict::Granted(mut granted) => {
+                    // Counted from this attempt; the client counts from the first.
+                    granted.left += now.since(began);
+                    let grants = request.names.as_slice().iter().map(|_| granted).collect();
+                    voting.keep(request.request);
+                    return self.answer(Ok(Acquired::Granted(grants)));
+                }
+                Verdict::Busy { busy, split } => {
+                    voting.give_back().await;
+                    if !split || tries == TRIES {
+                        return self.answer(Ok(Acquired::Busy(busy)));
+                    }
+                    self.pause(busy.free_in.unwrap_or_default()).await;
+                }
+                Verdict::Failed(error) => {
+                    voting.give_back().await;
+                    return self.answer(Err(error));
+                }
+            }
+        }
+    }
+
+    async fn pause(&self, span: Duration) {
+        let until = leasehold_clock::now() + span;
+        let mut alarm = Alarm::new();
+        std::future::poll_fn(|task| {
+            if leasehold_clock::now() >= until {
+                return Poll::Ready(());
+            }
+            alarm.set(until, task.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// An id for one attempt of a request, that no other has.
+    fn attempt_of(&self, request: RequestId) -> RequestId {
+        let mut state = self.state();
+        state.attempts += 1;
+        RequestId { number: request.number | (state.attempts << ATTEMPT_BITS), ..request }
+    }
+}
+
+/// One attempt under way.
+struct Voting {
+    quorum: Quorum,
+    attempt: Option<Attempt>,
+    flights: Flights<Vote>,
+    alarm: Alarm,
+}
+
+impl Voting {
+    fn begin(quorum: &Quorum, request: &Acquire, now: Moment) -> Self {
+        let request = Acquire { request: quorum.attempt_of(request.request), ..request.clone() };
+        let (attempt, sends) = {
+            let state = quorum.state();
+            Attempt::begin(&quorum.shared.rules, request, now, &state.clocks, state.left_out(now))
+        };
+        let quorum = quorum.clone();
+        let mut voting = Self { quorum, attempt: Some(attempt), flights: Flights::new(), alarm: Alarm::new() };
+        voting.send(now, sends);
+        voting
+    }
+
+    fn send(&mut self, now: Moment, sends: Vec<Send>) {
+        for Send { server, round, ballot } in sends {
+            let call = self.quorum.members[server].vote(ballot);
+            self.flights.send(server, round, now, call);
+        }
+    }
+
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<Verdict> {
+        loop {
+            let landed = self.flights.poll(&self.quorum, task);
+            let Some(attempt) = &mut self.attempt else { return Poll::Pending };
+            let (now, mut state) = (leasehold_clock::now(), self.quorum.shared.state());
+            let state = &mut *state;
+            let sends = match landed {
+                Poll::Ready(Landed { server, round, sent, reply }) => {
+                    attempt.voted(now, &state.clocks, server, round, sent, reply)
+                }
+                Poll::Pending if now >= attempt.wakes() => attempt.tick(now, &state.clocks),
+                Poll::Pending => {
+                    self.alarm.set(attempt.wakes(), task.waker());
+                    return Poll::Pending;
+                }
+            };
+            if let Some(verdict) = attempt.verdict(now, &mut state.rng) {
+                for (server, error) in attempt.silent() {
+                    state.health.failed(server, now, error.cloned());
+                }
+                return Poll::Ready(verdict);
+            }
+            if !sends.is_empty() {
+                let quorum = self.quorum.clone();
+                for Send { server, round, ballot } in sends {
+                    self.flights.send(server, round, now, quorum.members[server].vote(ballot));
+                }
+            }
+        }
+    }
+
+    /// It was granted: whatever is still under way is looked at when it is given back.
+    fn keep(mut self, request: RequestId) {
+        let Some(attempt) = self.attempt.take() else { return };
+        let names = attempt.request().names.as_slice().to_vec();
+        let late = std::mem::replace(&mut self.flights, Flights::new());
+        let held = Held { hold: Hold::of(attempt), names, late };
+        self.quorum.state().holds.insert(request, held);
+    }
+
+    /// It was not granted: gives everything back, and waits no longer than it takes to send that.
+    async fn give_back(mut self) {
+        let Some(attempt) = self.attempt.take() else { return };
+        let late = std::mem::replace(&mut self.flights, Flights::new());
+        let mut sweeping = sweeping(&self.quorum, &attempt);
+        std::future::poll_fn(|task| {
+            // Sent before anything else of ours, so that it does not stand in our own way.
+            let _ = sweeping.poll(task);
+            Poll::Ready(())
+        })
+        .await;
+        self.quorum.go_on(sweeping);
+        self.quorum.finish(late);
+    }
+}
+
+/// Gives back what an attempt may have taken, name by name.
+fn sweeping(quorum: &Quorum, attempt: &Attempt) -> Sweeping {
+    let (now, rules) = (leasehold_clock::now(), &quorum.shared.rules);
+    let lease = attempt.request().lease;
+    let give_up = lease::surely_over(now + rules.limit(lease) * 4, lease);
+    let names = attempt.request().names.as_slice();
+    let sweeps = names.iter().map(|name| {
+        let sweep = Sweep::begin(rules, attempt.traces(), now, now, give_up);
+        (sweep, attempt.giving_back(name))
+    });
+    Sweeping::new(quorum, sweeps.collect(), true)
+}
+
+impl Drop for Voting {
+    fn drop(&mut self) {
+        // Nobody waits for the verdict any more.
+        if let Some(attempt) = self.attempt.take()
+            && !self.quorum.shared.is_forked()
+        {
+            let late = std::mem::replace(&mut self.flights, Flights::new());
+            self.quorum.go_on(sweeping(&self.quorum, &attempt));
+            self.quorum.finish(late);
+        }
+    }
+}
+
+impl Quorum {
+    /// Waits in the background for calls that nobody waits for.
+    pub(super) fn finish<T: Unpin + std::marker::Send + 'static>(&self, mut flights: Flights<T>) {
+        while flights.ended(self).is_some() {}
+        if flights.is_empty() || self.shared.is_forked() {
+            return;
+        }
+        {
+            let mut state = self.state();
+            flights.servers().for_each(|server| state.stragglers[server] += 1);
+        }
+        let quorum = self.clone();
+        background::spawn(async move {
+            while let Some(Landed { server, reply, .. }) = flights.next(&quorum).await {
+                if let Err(error) = reply {
+                    quorum.state().health.failed(server, leasehold_clock::now(), Some(error));
+                }
+            }
+        });
+    }
+
+    /// Votes that came after the verdict.
+    pub(super) fn settle(&self, held: &mut Held) {
+        while let Some(Landed { server, round, sent, reply }) = held.late.ended(self) {
+            let now = leasehold_clock::now();
+            let failed = reply.as_ref().err().cloned();
+            let mut state = self.state();
+            held.hold.voted(now, &state.clocks, server, round, sent, reply);
+            if let Some(error) = failed.filter(|error| error.outcome() != Outcome::Applied) {
+                state.health.failed(server, now, Some(error));
+            }
+        }
+    }
+}

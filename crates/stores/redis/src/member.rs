@@ -1,0 +1,119 @@
+//! This store as one server of a quorum: its votes, and what it knows of the server's memory.
+
+use leasehold_core::port::{Call, Release, Released, Renew, Reply};
+use leasehold_core::quorum::{Ballot, Member, Upheld, Vote};
+use leasehold_core::{Error, Outcome};
+use redis::{Cmd, Value};
+
+use crate::error;
+use crate::keys;
+use crate::reply;
+use crate::store::{self, Inner, Redis};
+
+impl Inner {
+    /// Whether the server says that every write is on disk before it is answered. Asked once a connection; one who must not ask is told
+    /// nothing, and the server recovers after every restart.
+    async fn is_synced(&self) -> bool {
+        let mark = self.link.subscribed(&[]);
+        if let (Some(mark), Some((known, synced))) = (&mark, &*self.synced())
+            && mark == known
+        {
+            return *synced;
+        }
+        let synced = self.asks_whether_synced().await.unwrap_or(false);
+        *self.synced() = self.link.subscribed(&[]).map(|mark| (mark, synced));
+        synced
+    }
+
+    async fn asks_whether_synced(&self) -> Result<bool, Error> {
+        for (setting, wanted) in [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")]
+        {
+            let answer = self.link.query(redis::cmd("CONFIG").arg("GET").arg(setting)).await?;
+            if !says(&answer, wanted) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn add_birth(&self, command: &mut Cmd) {
+        command.arg(self.space.birth());
+    }
+}
+
+fn says(answer: &Value, wanted: &str) -> bool {
+    let is = |value: &Value| matches!(value, Value::BulkString(bytes) if bytes == wanted.as_bytes());
+    match answer {
+        Value::Map(settings) => settings.iter().any(|(_, value)| is(value)),
+        Value::Array(words) => words.last().is_some_and(is),
+        _ => false,
+    }
+}
+
+fn vote_command(inner: &Inner, ballot: &Ballot, synced: bool) -> Cmd {
+    let request = &ballot.acquire;
+    let names = request.names.as_slice();
+    let mut command = store::calling(&inner.scripts.vote, names.len() * store::parts(inner.layout) + 1);
+    names.iter().for_each(|name| store::add_keys(&mut command, inner, name));
+    inner.add_birth(&mut command);
+    command
+        .arg(keys::tag(&request.owner))
+        .arg(keys::request(request.request))
+        .arg(reply::millis(request.lease))
+        .arg(ballot.block.first.get())
+        .arg(ballot.block.len.max(1))
+        .arg(u8::from(ballot.again))
+        .arg(reply::micros(request.not_after))
+        .arg(request.request.client.to_string())
+        .arg(u8::from(request.enlist))
+        .arg(reply::about(&request.about))
+        .arg(reply::millis(inner.quarantine))
+        .arg(u8::from(synced));
+    command
+}
+
+impl Member for Redis {
+    fn vote(&self, ballot: Ballot) -> Call<Reply<Vote>> {
+        let names = ballot.acquire.names.as_slice();
+        if let Some(name) = names.iter().find(|name| keys::is_reserved(name)) {
+            return self.refused(error::reserved(name));
+        }
+        if keys::is_reserved_owner(&ballot.acquire.owner) {
+            return self.refused(error::reserved_owner("acquire"));
+        }
+        let inner = self.0.clone();
+        self.call(async move {
+            let command = vote_command(&inner, &ballot, inner.is_synced().await);
+            let answer = inner.run(&inner.scripts.vote, command).await;
+            let voted = answer.and_then(|value| reply::voted(value, ballot.acquire.names.as_slice()));
+            let request = &ballot.acquire;
+            let stands = match &voted {
+                Ok(_) => true,
+                Err(error) => error.outcome() == Outcome::Unknown,
+            };
+            if request.enlist && stands {
+                let client = request.request.client;
+                inner.enlisted().extend(request.names.as_slice().iter().map(|name| (client, name.clone())));
+            }
+            voted.map_err(|error| error.during("acquire"))
+        })
+    }
+
+    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<Upheld>> {
+        let inner = self.0.clone();
+        self.call(async move {
+            let synced = inner.is_synced().await;
+            let mut command = store::calling(&inner.scripts.uphold, leases.len() * 2 + 1);
+            store::add_lease_keys(&mut command, &inner, &leases);
+            inner.add_birth(&mut command);
+            store::add_leases(&mut command, &leases);
+            command.arg(reply::millis(inner.quarantine)).arg(u8::from(synced));
+            let answer = inner.run(&inner.scripts.uphold, command).await;
+            answer.and_then(reply::upheld).map_err(|error| error.during("renew"))
+        })
+    }
+
+    fn withdraw(&self, request: Release) -> Call<Reply<Released>> {
+        self.give_back(request, true)
+    }
+}

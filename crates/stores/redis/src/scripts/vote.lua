@@ -1,0 +1,62 @@
+-- One server's vote in a quorum: takes names, all or none, and the fences that are proposed, where all of them are larger than before.
+-- KEYS of each name, and of the birth. ARGV: tag, request, lease in ms, first fence, fences, a majority holds it already (1 or 0), not
+-- after, client, enlist (1 or 0), about, quarantine in ms, every write is synced (1 or 0)
+-- Answers {'took' or 'held', clock, recovers for, left in ms, largest fence before}, {'late', clock, recovers for}, {'busy', clock,
+-- recovers for, name, who} or {'apart', clock, quarantine}.
+
+local tag, request, lease, first, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local anew, not_after, client, about = ARGV[6] == '1', tonumber(ARGV[7]), ARGV[8], ARGV[10]
+local owner, last = string.sub(tag, 2), first + count - 1
+local names = math.floor(#KEYS / PARTS)
+-- Fences in a second.
+local NEAR = 8000000
+
+local recovers, other = recovers_for(KEYS[#KEYS], tonumber(ARGV[11]), ARGV[12])
+if not recovers then return {'apart', now, other} end
+
+local rows, held, known = {}, 0, 0
+local takes = anew or math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR
+local written = true
+for name = 1, names do
+  local at = (name - 1) * PARTS
+  local row = {left = redis.call('PTTL', KEYS[at + 1]), last = last_fence(at)}
+  if row.left ~= -2 then
+    row.record = load_record(KEYS[at + 3], tag)
+    row.ours = holds_of(KEYS[at + 1], owner, request)
+    if not row.ours and anew and row.record and row.record[2] == first then row.ours = holds_of(KEYS[at + 1], owner, '') end
+    if row.ours then held = held + 1 end
+  end
+  known = math.max(known, row.last)
+  if not anew and row.last >= first then takes = false end
+  local same = row.ours and row.record and row.record[2] == first and row.record[3] == count and row.last == last
+  written = written and same
+  rows[name] = row
+end
+takes = takes or written
+
+if now > not_after and held < names then return {'late', now, recovers} end
+
+for name = 1, names do
+  local row, at = rows[name], (name - 1) * PARTS
+  if row.left ~= -2 and not row.ours then
+    if ARGV[9] == '1' then enlist(KEYS[at + 4], KEYS[at + 5], client) end
+    return {'busy', now, recovers, name - 1, describe(KEYS[at + 1], KEYS[at + 3])}
+  end
+end
+
+local left = lease
+for name = 1, names do
+  local row, at = rows[name], (name - 1) * PARTS
+  -- First of all: a server that is out of memory refuses this one, and nothing was written.
+  if takes and last > row.last then set_fence(at, last) end
+  local ms = lease
+  if row.ours then
+    if row.left ~= -1 then ms = row.left end
+  else
+    take(KEYS[at + 1], owner, request, 1, lease)
+  end
+  save_record(KEYS[at + 3], {tag, first, count, lease, row.record and row.record[5] or now, about, request}, ms)
+  left = math.min(left, ms)
+  strike(KEYS[at + 4], KEYS[at + 5], client)
+end
+return {takes and 'took' or 'held', now, recovers, left, known}
