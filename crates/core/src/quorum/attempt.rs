@@ -29,7 +29,12 @@ pub enum Verdict {
         split: bool,
     },
     /// Too few servers answer and vote.
-    Failed(Error),
+    Failed {
+        /// What each of them said.
+        error: Error,
+        /// None of them was heard of in time, not even with an error.
+        silent: bool,
+    },
 }
 
 /// One asking, from its sending to its verdict.
@@ -252,7 +257,8 @@ impl Attempt {
         let up = self.seats.iter().filter(|seat| seat.is_up()).count();
         let busy: PerServer<&Busy> = self.seats.iter().filter_map(Seat::busy).collect();
         if up < majority && busy.len() < majority || busy.is_empty() {
-            return Verdict::Failed(self.failure());
+            let silent = self.seats.iter().all(|seat| matches!(seat.said, Some(Heard::Silent) | None));
+            return Verdict::Failed { error: self.failure(), silent };
         }
         let same = |one: &&Busy| busy.iter().filter(|other| is_same(one, other)).count();
         let most = busy.iter().copied().max_by_key(same).expect("somebody is busy");
@@ -342,7 +348,7 @@ impl Attempt {
             give: Give::Hold(self.request.request),
             last_used: None,
             linger: Duration::ZERO,
-            rejoin: self.request.enlist,
+            rejoin: false,
         }
     }
 

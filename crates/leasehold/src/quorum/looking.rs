@@ -17,7 +17,9 @@ use super::background;
 use super::flights::{Flights, Landed};
 
 /// Servers are waited for so long where nobody is in a hurry.
-const LIMIT: Duration = Duration::from_millis(500);
+const LIMIT: Duration = Duration::from_millis(1_500);
+/// And those beyond a majority so much longer.
+const MOMENT: Duration = Duration::from_millis(10);
 
 impl Quorum {
     /// Asks every server, and waits for as many as there are in time; only for a majority, and a moment longer, where that will do.
@@ -44,7 +46,7 @@ impl Quorum {
                         Ok(answered) => {
                             found.push((server, answered.result));
                             if found.len() == majority && !patient {
-                                until = until.min(leasehold_clock::now() + LIMIT / 50);
+                                until = until.min(leasehold_clock::now() + MOMENT);
                             }
                         }
                         Err(error) => errors[server] = Some(error),

@@ -29,6 +29,8 @@ use flights::Flights;
 pub const QUARANTINE: Duration = Duration::from_secs(60);
 /// So many calls that were not waited for may be open at a server before it is left out for a while.
 const STRAGGLERS: u32 = 16;
+/// Below this many grants nothing is swept.
+const SWEEP_MIN: usize = 128;
 
 /// How a quorum is used.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ struct State {
     anchor: Option<(Moment, StoreTime)>,
     /// What was granted, by the request of the client's.
     holds: HashMap<RequestId, Held, RandomState>,
+    /// With so many of them those are looked for that ended and were never given back.
+    sweep_at: usize,
     /// Calls to each server that nobody waits for.
     stragglers: PerServer<u32>,
 }
@@ -79,7 +83,10 @@ struct State {
 /// A grant, for as long as it is held.
 struct Held {
     hold: Hold,
+    /// Those that were not given back.
     names: Vec<Name>,
+    /// The servers have it until then at least, if they forget nothing.
+    ends: Moment,
     /// Votes that were not needed.
     late: Flights<Vote>,
 }
@@ -121,6 +128,7 @@ impl Quorum {
                 attempts: 0,
                 anchor: None,
                 holds: HashMap::default(),
+                sweep_at: SWEEP_MIN,
                 stragglers: (0..servers).map(|_| 0).collect(),
             }),
         });
@@ -174,6 +182,15 @@ impl State {
         at + now.since(began)
     }
 
+    /// A grant goes into the books.
+    fn keep(&mut self, now: Moment, request: RequestId, held: Held) {
+        if self.holds.len() >= self.sweep_at {
+            self.holds.retain(|_, held| held.ends > now);
+            self.sweep_at = (self.holds.len() * 2).max(SWEEP_MIN);
+        }
+        self.holds.insert(request, held);
+    }
+
     /// Who need not be asked now, and why.
     fn left_out(&self, now: Moment) -> PerServer<Option<Option<Error>>> {
         let mut ailing = self.health.ailing(now);
@@ -196,7 +213,7 @@ fn check(labels: &[Arc<str>], settings: &Settings) -> Result<(), Error> {
             if servers == 1 { "is" } else { "are" }
         )));
     }
-    if servers % 2 == 0 && !settings.even {
+    if servers.is_multiple_of(2) && !settings.even {
         return Err(bad(format!(
             "{servers} servers bear no more losses than {}: leave one out, or allow it with even=yes",
             servers - 1

@@ -13,7 +13,7 @@ use super::flights::{Flights, Landed};
 use super::{Held, Quorum};
 
 /// Whoever gives back is answered by then, though servers are silent.
-const ANSWER: Duration = Duration::from_millis(250);
+const ANSWER: Duration = Duration::from_millis(1_500);
 /// What nobody here knows of any more may last so long at most.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -131,12 +131,16 @@ impl Quorum {
         };
         let mut state = self.state();
         let held = state.holds.get_mut(&id)?;
+        // An older lease of the same owner is another one.
+        if request.fence.is_some_and(|fence| fence != held.hold.block().first) {
+            return None;
+        }
         held.names.retain(|name| *name != request.name);
         if held.names.is_empty() {
             return state.holds.remove(&id);
         }
-        let hold = held.hold.clone();
-        Some(Held { hold, names: Vec::new(), late: Flights::new() })
+        let (hold, ends) = (held.hold.clone(), held.ends);
+        Some(Held { hold, names: Vec::new(), ends, late: Flights::new() })
     }
 }
 

@@ -48,8 +48,22 @@ impl Quorum {
             }
         })
         .await;
+        if let Ok(renewed) = &verdict {
+            self.prolong(now, &leases, renewed);
+        }
         self.look_for_votes(upholding, flights, leases);
         self.answer(verdict)
+    }
+
+    /// The servers have them for longer now.
+    fn prolong(&self, sent: Moment, leases: &[Renew], renewed: &[Renewed]) {
+        let mut state = self.state();
+        for (renew, renewed) in leases.iter().zip(renewed) {
+            let (Renewed::Kept { left }, Some(id)) = (renewed, renew.hold) else { continue };
+            if let Some(held) = state.holds.get_mut(&id) {
+                held.ends = held.ends.max(sent + *left);
+            }
+        }
     }
 
     /// Behind the verdict: hears the other servers, and asks those anew that vote and do not have what a majority has.

@@ -3,10 +3,10 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Acquired, Reply};
+use leasehold_core::port::{Acquire, Acquired, Granted, Reply};
 use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Hold, Sweep, Verdict, Vote};
-use leasehold_core::{Moment, Outcome, RequestId, lease};
+use leasehold_core::{Moment, Outcome, RequestId, lease, waiting};
 
 use super::alarm::Alarm;
 use super::background;
@@ -27,6 +27,9 @@ impl Quorum {
             let at = state.at(began);
             began + request.not_after.since(at)
         };
+        if let Some(granted) = self.granted_before(&request, began) {
+            return self.answer(Ok(granted));
+        }
         self.learn_clocks().await;
         let mut tries = 0;
         loop {
@@ -39,10 +42,10 @@ impl Quorum {
             let verdict = std::future::poll_fn(|task| voting.poll(task)).await;
             match verdict {
                 Verdict::Granted(mut granted) => {
+                    voting.keep(request.request, now + granted.left);
                     // Counted from this attempt; the client counts from the first.
                     granted.left += now.since(began);
                     let grants = request.names.as_slice().iter().map(|_| granted).collect();
-                    voting.keep(request.request);
                     return self.answer(Ok(Acquired::Granted(grants)));
                 }
                 Verdict::Busy { busy, split } => {
@@ -52,12 +55,31 @@ impl Quorum {
                     }
                     self.pause(busy.free_in.unwrap_or_default()).await;
                 }
-                Verdict::Failed(error) => {
+                // Not one server was heard of: it may be this process that was not served.
+                Verdict::Failed { silent: true, .. } if tries < TRIES => {
+                    voting.give_back().await;
+                    let pause = waiting::retry_pause(&mut self.state().rng, tries);
+                    self.pause(pause).await;
+                }
+                Verdict::Failed { error, .. } => {
                     voting.give_back().await;
                     return self.answer(Err(error));
                 }
             }
         }
+    }
+
+    /// The same request again, which was granted: the same answer.
+    fn granted_before(&self, request: &Acquire, now: Moment) -> Option<Acquired> {
+        let mut state = self.state();
+        let held = state.holds.get(&request.request)?;
+        let same = held.names == request.names.as_slice();
+        if !same || held.ends <= now {
+            state.holds.remove(&request.request);
+            return None;
+        }
+        let granted = Granted { block: held.hold.block(), holds: 1, left: held.ends.since(now) };
+        Some(Acquired::Granted(held.names.iter().map(|_| granted).collect()))
     }
 
     async fn pause(&self, span: Duration) {
@@ -141,12 +163,12 @@ impl Voting {
     }
 
     /// It was granted: whatever is still under way is looked at when it is given back.
-    fn keep(mut self, request: RequestId) {
+    fn keep(mut self, request: RequestId, ends: Moment) {
         let Some(attempt) = self.attempt.take() else { return };
         let names = attempt.request().names.as_slice().to_vec();
         let late = std::mem::replace(&mut self.flights, Flights::new());
-        let held = Held { hold: Hold::of(attempt), names, late };
-        self.quorum.state().holds.insert(request, held);
+        let held = Held { hold: Hold::of(attempt), names, ends, late };
+        self.quorum.state().keep(leasehold_clock::now(), request, held);
     }
 
     /// It was not granted: gives everything back, and waits no longer than it takes to send that.

@@ -3,6 +3,7 @@
 mod file;
 mod memory;
 mod redis;
+mod redlock;
 
 use std::sync::Arc;
 
@@ -15,5 +16,6 @@ pub fn all() -> Vec<Arc<dyn Deployment>> {
         Arc::new(file::File),
         Arc::new(redis::Redis { name: "redis-redisson", layout: "redisson" }),
         Arc::new(redis::Redis { name: "redis-plain", layout: "plain" }),
+        Arc::new(redlock::Redlock),
     ]
 }

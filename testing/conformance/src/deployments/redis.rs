@@ -40,14 +40,14 @@ struct Private {
     layout: &'static str,
 }
 
-/// Counts the keys that belong to locks and waiters. The last fence of a name is kept for days, on purpose.
+/// Counts the keys that belong to locks and waiters. The last fence of a name, and the birth of a server, are kept for days, on purpose.
 const RECORDS: &str = "
     local records, at = 0, '0'
     repeat
         local page = redis.call('SCAN', at, 'COUNT', 1000)
         at = page[1]
         for _, key in ipairs(page[2]) do
-            if string.sub(key, 1, 16) ~= 'leasehold_fence:' then records = records + 1 end
+            if string.sub(key, 1, 16) ~= 'leasehold_fence:' and key ~= 'leasehold_birth' then records = records + 1 end
         end
     until at == '0'
     return records";
@@ -68,8 +68,12 @@ impl Place for Private {
     }
 
     fn records(&self) -> Option<usize> {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let counted = server.command(&["EVAL", RECORDS, "0"]).and_then(|reply| reply.number()).ok()?;
-        usize::try_from(counted).ok()
+        count_records(&self.server.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// How many keys there are that belong to locks and waiters.
+pub(super) fn count_records(server: &servers::Redis) -> Option<usize> {
+    let counted = server.command(&["EVAL", RECORDS, "0"]).and_then(|reply| reply.number()).ok()?;
+    usize::try_from(counted).ok()
 }

@@ -352,7 +352,7 @@ impl Client {
             Verdict::Busy { busy, .. } => {
                 busy.free_in.unwrap_or(Duration::from_millis(50)).min(Duration::from_millis(80))
             }
-            Verdict::Failed(_) => Duration::from_millis(100),
+            Verdict::Failed { .. } => Duration::from_millis(100),
         };
         let spread = Duration::from_micros(self.chance.within(0..3_000));
         self.state = State::Idle { until: now + pause + spread };
