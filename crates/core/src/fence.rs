@@ -8,6 +8,9 @@ use crate::time::StoreTime;
 /// Nanoseconds in one unit of a fence: an eighth of a microsecond. Fences made from a clock stay below 2^53 until 2055.
 pub const FENCE_UNIT_NANOS: u64 = 125;
 
+/// How many fences of a block are reserved for each local waiter: see docs/decisions/0010-larger-blocks.md.
+const TURNS: u32 = 16;
+
 /// A fence: strictly growing for a name over every grant by every client.
 ///
 /// Hand it to the resource that the lock protects, and let the resource refuse whatever is smaller than the largest it has seen.
@@ -75,11 +78,11 @@ impl Block {
         self.first.plus(u64::from(self.len.saturating_sub(1)))
     }
 
-    /// How large a block may be: one for the holder, one for each local waiter, and no more than the lease in units,
-    /// so that the clock has passed the block's end when the lease ends.
+    /// How large a block may be: one for the holder, some for each local waiter, who may come again while it lasts, and no more
+    /// than the lease in units, so that the clock has passed the block's end when the lease ends.
     pub fn size(waiters: u32, lease: Duration) -> u32 {
         let by_lease = u32::try_from(lease.as_nanos() / u128::from(FENCE_UNIT_NANOS)).unwrap_or(u32::MAX);
-        waiters.saturating_add(1).min(by_lease).max(1)
+        waiters.saturating_mul(TURNS).saturating_add(1).min(by_lease).max(1)
     }
 }
 
@@ -103,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_block_never_outlasts_the_lease() {
-        assert_eq!(Block::size(63, Duration::from_secs(30)), 64);
+        assert_eq!(Block::size(0, Duration::from_secs(30)), 1);
+        assert_eq!(Block::size(63, Duration::from_secs(30)), 1 + 63 * TURNS);
         assert_eq!(Block::size(u32::MAX, Duration::from_millis(10)), 80_000);
         assert_eq!(Block { first: Fence::new(10), len: 3 }.last(), Fence::new(12));
     }
