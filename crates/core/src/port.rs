@@ -140,6 +140,9 @@ pub enum News {
     WhenWatched,
     /// Already: a subscription of before covers this name, from the very step that refused. It counts as subscribed.
     Coming,
+    /// As [`News::Coming`], and the store itself looks each second whether the name was given back: it finds what a lost hint did not
+    /// tell. Believed only where nothing that could lose hints stands between the store and the client.
+    Sure,
     /// Not at all: its holder is of a kind that tells nobody.
     Never,
 }

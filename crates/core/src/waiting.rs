@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// A lost hint costs at most about this long.
 pub const RECHECK: Duration = Duration::from_secs(1);
+/// How long a waiter sleeps at most where the store itself looks that often.
+pub const RECHECK_SURE: Duration = Duration::from_secs(5);
 /// The shortest time for which a process that had its turn lets others go first.
 const GIVE_WAY_MIN: Duration = Duration::from_millis(1);
 /// And the longest: whoever is on the list may as well be dead.
@@ -46,9 +48,10 @@ impl Rng {
     }
 }
 
-/// How long a notified waiter sleeps without news: to the end of the holder's lease, but no longer than a recheck.
-pub fn until_recheck(rng: &mut Rng, free_in: Option<Duration>) -> Duration {
-    let recheck = rng.jitter(RECHECK * 9 / 10, 9);
+/// How long a notified waiter sleeps without news: to the end of the holder's lease, but no longer than a recheck, which is rare
+/// where it is sure to hear.
+pub fn until_recheck(rng: &mut Rng, free_in: Option<Duration>, sure: bool) -> Duration {
+    let recheck = rng.jitter(if sure { RECHECK_SURE } else { RECHECK } * 9 / 10, 9);
     free_in.map_or(recheck, |free_in| (free_in + PAST_END).min(recheck))
 }
 
@@ -82,10 +85,12 @@ mod tests {
     fn a_notified_waiter_never_sleeps_longer_than_a_recheck() {
         let mut rng = Rng::new(1);
         for _ in 0..1000 {
-            assert!(until_recheck(&mut rng, Some(Duration::from_secs(30))) <= RECHECK);
-            assert!(until_recheck(&mut rng, None) <= RECHECK);
+            assert!(until_recheck(&mut rng, Some(Duration::from_secs(30)), false) <= RECHECK);
+            assert!(until_recheck(&mut rng, None, false) <= RECHECK);
+            assert!((RECHECK..=RECHECK_SURE).contains(&until_recheck(&mut rng, None, true)));
         }
-        assert_eq!(until_recheck(&mut rng, Some(Duration::from_millis(5))), Duration::from_millis(6));
+        assert_eq!(until_recheck(&mut rng, Some(Duration::from_millis(5)), false), Duration::from_millis(6));
+        assert_eq!(until_recheck(&mut rng, Some(Duration::from_millis(5)), true), Duration::from_millis(6));
     }
 
     #[test]

@@ -126,6 +126,7 @@ impl ClientBuilder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
         let keeper = Keeper::spawn()?;
+        let unlayered = self.layers.is_empty() && matches!(self.source, Source::Url(_));
         let (callers, keepers, options) = match self.source {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {
@@ -146,6 +147,7 @@ impl ClientBuilder {
         let table = Table::new(Settings {
             client,
             hints: callers.capability().hints,
+            unlayered,
             call_limit: CALL_LIMIT,
             patience: PATIENCE,
             clock: StoreClock::new(sent, answered.at),

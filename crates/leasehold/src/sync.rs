@@ -29,6 +29,7 @@ mod tests {
         let table = Table::new(Settings {
             client,
             hints: true,
+            unlayered: true,
             call_limit: Duration::from_secs(3600),
             patience: Duration::from_secs(10),
             clock: StoreClock::new(sent, at),

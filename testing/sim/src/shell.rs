@@ -37,6 +37,7 @@ impl World {
         let table = Table::new(Settings {
             client: id,
             hints: self.plan.hints,
+            unlayered: true,
             call_limit: Duration::from_nanos(self.plan.call_limit),
             patience: Duration::from_millis(patience),
             clock: seen,

@@ -31,6 +31,7 @@ impl Bench {
         let table = Table::new(Settings {
             client: ClientId([1, 1]),
             hints: true,
+            unlayered: true,
             call_limit: CALL,
             patience: Duration::from_secs(5),
             clock: StoreClock::new(begin, store_time(begin)),
@@ -187,6 +188,25 @@ fn a_waiter_that_is_told_already_sleeps_at_once_and_leaves_the_list_when_it_goes
     assert!(bench.sleeps(id), "{:?}", bench.out);
     bench.step(Input::Cancel(id, named("a")));
     assert!(matches!(&bench.out[..], [Output::Unwatch(_)]), "{:?}", bench.out);
+}
+
+#[test]
+fn a_waiter_that_is_sure_to_be_told_sleeps_for_longer_unless_a_layer_may_lose_it() {
+    for (unlayered, least, most) in [(true, 4_500, 5_000), (false, 900, 1_000)] {
+        let mut bench = Bench::new();
+        bench.table.settings.unlayered = unlayered;
+        let id = bench.want(&["a"], &fresh(1), KEPT);
+        let (ask, _) = bench.call();
+        let busy = Busy { name: named("a"), holder: None, free_in: None, news: News::Sure };
+        let reply = bench.ok(Acquired::Busy(Box::new(busy)));
+        bench.step(Input::Answer(ask, Answer::Acquire(reply)));
+        let until = bench.out.iter().find_map(|output| match output {
+            Output::To(to, Told::Sleep(until)) if *to == id => Some(*until),
+            _ => None,
+        });
+        let slept = until.unwrap().since(bench.now).as_millis();
+        assert!((least..=most).contains(&slept), "{slept} ms");
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Table {
         }
         entry.turns = 0;
         let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
-        entry.watched |= busy.news == News::Coming;
+        entry.watched |= matches!(busy.news, News::Coming | News::Sure);
         entry.busy = Some(Box::new(busy.clone()));
         self.refuse_tries(name, &busy, out);
         if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
@@ -90,7 +90,8 @@ impl Table {
         } else if self.settings.planted.is(Bug::LostHintCostsLease) {
             free_in.map_or(Moment::NEVER, |free_in| now + free_in)
         } else {
-            now + waiting::until_recheck(&mut self.rng, free_in)
+            let sure = self.settings.unlayered && entry.busy.as_ref().is_some_and(|busy| busy.news == News::Sure);
+            now + waiting::until_recheck(&mut self.rng, free_in, sure)
         };
         entry.ask = Ask::Sleeping(until);
         out.push(Output::To(id, Told::Sleep(until)));

@@ -36,6 +36,8 @@ pub struct Settings {
     pub client: ClientId,
     /// Whether the store has hints.
     pub hints: bool,
+    /// Whether nothing that could lose hints stands between the store and this client: then it believes [`News::Sure`](crate::port::News).
+    pub unlayered: bool,
     /// An acquire is not executed later than this after its sending.
     pub call_limit: Duration,
     /// How long a waiting acquire goes on trying while the store has not answered it once.

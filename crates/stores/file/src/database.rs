@@ -13,6 +13,7 @@ use std::time::Duration;
 use leasehold_core::reference::{Hints, Record, Reference};
 use leasehold_core::{ClientId, Error, Fence, Moment, Name, StoreTime};
 use rusqlite::Connection;
+use smallvec::SmallVec;
 
 use crate::error::{self, Fault};
 use crate::machine::Machine;
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const AHEAD: Duration = Duration::from_secs(60);
 /// How long a waiting client stays on the list without writing that it still waits. Those that end are found out and taken off by
 /// whoever would tell them; one that is stopped costs the others a recheck instead of a hint for so long.
-const ENLISTED_FOR: Duration = Duration::from_secs(8);
+const ENLISTED_FOR: Duration = Duration::from_secs(16);
 /// How many times a file that was replaced meanwhile, or just made, is opened.
 const OPENINGS: usize = 4;
 const META: &str = "SELECT epoch FROM meta";
@@ -110,6 +111,8 @@ pub(crate) struct Session<'a> {
     pub(crate) reference: &'a mut Reference,
     /// Who is to be told once it is written.
     pub(crate) hints: Hints,
+    /// Whose holds others waited behind until now.
+    pub(crate) given_back: SmallVec<[ClientId; 1]>,
 }
 
 /// What a write came to.
@@ -117,6 +120,7 @@ pub(crate) struct Done<T> {
     pub(crate) at: StoreTime,
     pub(crate) result: T,
     pub(crate) hints: Hints,
+    pub(crate) given_back: SmallVec<[ClientId; 1]>,
 }
 
 impl Database {
@@ -265,11 +269,11 @@ fn in_transaction<T>(
 ) -> Result<Done<T>, Fault> {
     // The clock is read under the file's write lock: a step that waited for it must not act on an old time.
     let now = epoch.now();
-    let mut session = Session { connection, epoch, now, reference, hints: Hints::new() };
+    let mut session = Session { connection, epoch, now, reference, hints: Hints::new(), given_back: SmallVec::new() };
     let result = work(&mut session)?;
-    let hints = session.hints;
+    let Session { hints, given_back, .. } = session;
     connection.prepare_cached("COMMIT")?.execute([]).map_err(error::at_commit)?;
-    Ok(Done { at: now, result, hints })
+    Ok(Done { at: now, result, hints, given_back })
 }
 
 impl<'a> Session<'a> {

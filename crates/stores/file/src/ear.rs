@@ -1,4 +1,5 @@
-//! The ear: one thread a process and file that waits for hints and for the end of holders' processes. It polls nothing.
+//! The ear: one thread a process and file that waits for hints and for the end of holders' processes. Each second it looks at the
+//! files of those whom somebody here waits behind; it never opens the store's own file for that.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Hint, HintSink, Name};
+use leasehold_core::{ClientId, Hint, HintSink, Moment, Name};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -18,6 +19,9 @@ use crate::place::Place;
 const NAME_BYTES: usize = 512;
 /// After a wake-up, every other name of the client is looked at this much later: a full socket may have swallowed its hint.
 const LOOK_AROUND_AFTER: Duration = Duration::from_millis(20);
+
+/// How often those are looked at whom somebody here waits behind: whoever a release told may not act on it.
+const LOOK: Duration = Duration::from_millis(900);
 
 /// The way to the thread.
 #[derive(Debug)]
@@ -45,7 +49,13 @@ impl Ear {
         }
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bell) = heard.as_ref() {
-            let listener = Listener { bell: bell.try_clone()?, place: Arc::downgrade(place), due: None };
+            let listener = Listener {
+                bell: bell.try_clone()?,
+                place: Arc::downgrade(place),
+                due: None,
+                look: None,
+                deferred: false,
+            };
             std::thread::Builder::new().name("leasehold-ear".into()).spawn(move || listener.run())?;
             *heard = None;
             self.started.store(true, Ordering::Release);
@@ -69,7 +79,11 @@ struct Listener {
     bell: UnixDatagram,
     place: Weak<Place>,
     /// When all names are to be looked at, if they are.
-    due: Option<leasehold_core::Moment>,
+    due: Option<Moment>,
+    /// When the holders are to be looked at, if they are.
+    look: Option<Moment>,
+    /// That look was put off once, and is not put off again.
+    deferred: bool,
 }
 
 /// What the thread waits for, with how to find it again.
@@ -89,6 +103,7 @@ impl Listener {
     fn turn(&mut self) -> Option<()> {
         let place = self.place.upgrade()?;
         let (sources, files): (Vec<Source>, Vec<Arc<dyn AsFd + Send + Sync>>) = sources(&place).into_iter().unzip();
+        self.look = place.looks().then(|| self.look.unwrap_or_else(|| leasehold_clock::now() + LOOK));
         drop(place);
         let woken = self.wait(&files);
         drop(files);
@@ -99,6 +114,10 @@ impl Listener {
                 Source::Client(client) => self.hear(&place, client),
                 Source::Holder(holder) => bury(&place, holder),
             }
+        }
+        if self.look.is_some_and(|look| look <= leasehold_clock::now()) {
+            self.look = place.look_at_holders(!self.deferred);
+            self.deferred = self.look.is_some();
         }
         if self.due.is_some_and(|due| due <= leasehold_clock::now()) {
             self.due = None;
@@ -112,7 +131,8 @@ impl Listener {
         let bell: BorrowedFd<'_> = self.bell.as_fd();
         let mut asked = vec![PollFd::from_borrowed_fd(bell, PollFlags::IN)];
         asked.extend(files.iter().map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
-        let limit = self.due.map(|due| due.since(leasehold_clock::now()) + Duration::from_millis(1));
+        let due = self.due.into_iter().chain(self.look).min();
+        let limit = due.map(|due| due.since(leasehold_clock::now()) + Duration::from_millis(1));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         match poll(&mut asked, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}

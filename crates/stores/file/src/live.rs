@@ -5,10 +5,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use leasehold_core::ClientId;
+use leasehold_core::{ClientId, Moment};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens, utimensat};
 
 /// Opening a pipe must not wait for its other end.
 const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -56,6 +57,50 @@ pub(crate) fn is_free(file: &File) -> bool {
     file.try_lock_shared().is_ok_and(|()| file.unlock().is_ok())
 }
 
+/// What a file's time of change stood at: it is another after every [`stamp`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp(i64, i64);
+
+impl Stamp {
+    /// When it was made, where that was with the clock of this boot.
+    pub(crate) fn at(self) -> Moment {
+        let nanos = self.0.saturating_mul(1_000_000_000).saturating_add(self.1);
+        Moment::from_nanos(nanos.unsigned_abs())
+    }
+}
+
+/// Reads the stamp.
+pub(crate) fn stamp_of(file: &File) -> Option<Stamp> {
+    let found = file.metadata().ok()?;
+    Some(Stamp(found.mtime(), found.mtime_nsec()))
+}
+
+/// Says to all who have the file of a client open that it gave something back for which others wait. Its time of change is nobody's
+/// clock: the one of this boot makes it another each time, where the kernel's goes in steps of some milliseconds.
+pub(crate) fn stamp(file: &File) {
+    // One that fails costs those who wait a recheck.
+    let _ = futimens(file, &stamped());
+}
+
+/// The same for a client of another process.
+pub(crate) fn stamp_at(folder: &Path, client: ClientId) {
+    let path = path(folder, client);
+    if utimensat(CWD, &path, &stamped(), AtFlags::empty()).is_err() {
+        // Of another user, who lets us write.
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let _ = utimensat(CWD, &path, &Timestamps { last_access: now, last_modification: now }, AtFlags::empty());
+    }
+}
+
+fn stamped() -> Timestamps {
+    let nanos = leasehold_clock::now().as_nanos();
+    let (seconds, rest) = ((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as i64);
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: rest },
+    }
+}
+
 /// Whether the process of a client is certain to be gone. A file that is missing tells nothing: somebody may have cleared the folder.
 pub(crate) fn is_gone(folder: &Path, client: ClientId) -> bool {
     look(folder, client).is_ok_and(|file| is_free(&file))
@@ -64,6 +109,22 @@ pub(crate) fn is_gone(folder: &Path, client: ClientId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_stamp_is_another_to_those_who_have_the_file_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let client = ClientId([1, 2]);
+        let held = hold(folder.path(), client, 0o600).unwrap();
+        let seen = look(folder.path(), client).unwrap();
+        let mut stamps = vec![stamp_of(&seen).unwrap()];
+        for _ in 0..100 {
+            stamp(&held);
+            stamps.push(stamp_of(&seen).unwrap());
+            stamp_at(folder.path(), client);
+            stamps.push(stamp_of(&seen).unwrap());
+        }
+        assert!(stamps.windows(2).all(|pair| pair[0] != pair[1]), "{stamps:?}");
+    }
 
     #[test]
     fn a_client_is_gone_when_nobody_holds_its_file() {

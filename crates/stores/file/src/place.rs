@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use leasehold_clock::fork::Process;
 use leasehold_core::reference::Hints;
-use leasehold_core::{ClientId, Error, Hint, HintSink, Name, StoreTime};
+use leasehold_core::{ClientId, Error, Hint, HintSink, Moment, Name, StoreTime};
 use smallvec::SmallVec;
 
 use crate::database::{self, Database};
 use crate::ear::Ear;
+use crate::live::Stamp;
 use crate::machine::Machine;
 use crate::socket::Sockets;
 use crate::unforked::Unforked;
@@ -24,6 +25,9 @@ use crate::{error, folder, live, rows};
 
 /// How long looking around may wait for a busy file.
 const LOOK_FOR: Duration = Duration::from_millis(100);
+
+/// The first in line has so much time to act on its hint before the others see that it could.
+const GRACE: Duration = Duration::from_millis(150);
 
 /// The files that this process has open, for as long as it has them open.
 static PLACES: Mutex<Vec<(Known, Process, Weak<Place>)>> = Mutex::new(Vec::new());
@@ -79,7 +83,12 @@ pub(crate) struct Watched {
     pub(crate) sink: HintSink,
     /// Whose holds it waits behind.
     behind: SmallVec<[ClientId; 1]>,
+    /// Their stamps from before the store was asked last, where the ear is to look at them; else none.
+    stamps: Stamps,
 }
+
+/// Holders, and what was stamped on their files.
+pub(crate) type Stamps = SmallVec<[(ClientId, Stamp); 1]>;
 
 impl Place {
     /// This process's place at a file that exists.
@@ -172,8 +181,11 @@ impl Place {
             member.socket = Some(Arc::new(bound));
         }
         match member.watched.get_mut(&name) {
-            Some(watched) => watched.sink = sink,
-            None => drop(member.watched.insert(name, Watched { sink, behind: SmallVec::new() })),
+            Some(watched) => {
+                watched.sink = sink;
+                watched.stamps.clear();
+            }
+            None => drop(member.watched.insert(name, Watched { sink, behind: SmallVec::new(), stamps: Stamps::new() })),
         }
         drop(state);
         self.ear.listen(self).map_err(|fault| self.cannot(fault))
@@ -187,14 +199,33 @@ impl Place {
         }
     }
 
-    /// The client found the name held by these: when the process of one of them ends, it is told.
-    pub(crate) fn follow(&self, client: ClientId, name: &Name, holders: &[ClientId]) {
+    /// What stands on the files of those whom the client follows for a name: to be read before the store is asked.
+    pub(crate) fn stamps(&self, client: ClientId, name: &Name) -> Stamps {
+        let state = self.state();
+        let watched = state.members.get(&client).and_then(|member| member.watched.get(name));
+        let stamp = |holder: &ClientId| Some((*holder, live::stamp_of(&state.followed.get(holder)?.0)?));
+        watched.map(|watched| watched.behind.iter().filter_map(stamp).collect()).unwrap_or_default()
+    }
+
+    /// The client found the name held by these: when the process of one of them ends, it is told. Where it followed them already as
+    /// it asked, with these stamps, they are looked at each second from now on: then the answer is yes.
+    pub(crate) fn follow(&self, client: ClientId, name: &Name, holders: &[ClientId], stamps: Stamps) -> bool {
         let mut state = self.state();
         let State { members, followed } = &mut *state;
-        let Some(watched) = members.get_mut(&client).and_then(|member| member.watched.get_mut(name)) else { return };
+        let Some(watched) = members.get_mut(&client).and_then(|member| member.watched.get_mut(name)) else {
+            return false;
+        };
         if watched.behind.as_slice() == holders {
-            return;
+            let sure = !holders.is_empty() && stamps.iter().map(|(holder, _)| holder).eq(holders);
+            let anew = sure && watched.stamps.is_empty();
+            watched.stamps = if sure { stamps } else { Stamps::new() };
+            drop(state);
+            if anew {
+                self.ear.wake();
+            }
+            return sure;
         }
+        watched.stamps.clear();
         let before = std::mem::take(&mut watched.behind);
         let mut gone = false;
         for holder in holders {
@@ -212,6 +243,18 @@ impl Place {
         self.ear.wake();
         if let Some(sink) = sink {
             sink(Hint::Name(name.clone()));
+        }
+        false
+    }
+
+    /// Clients gave back what others wait for: those who follow them see it, though nobody told them.
+    pub(crate) fn stamp(&self, holders: &[ClientId]) {
+        let state = self.state();
+        for holder in holders {
+            match state.members.get(holder) {
+                Some(member) => live::stamp(&member.live),
+                None => live::stamp_at(&self.folder, *holder),
+            }
         }
     }
 
@@ -271,6 +314,45 @@ impl Place {
                 sink(Hint::Name(name));
             }
         }
+    }
+
+    /// Whether somebody is to be looked at each second.
+    pub(crate) fn looks(&self) -> bool {
+        let looks = |member: &Member| member.watched.values().any(|watched| !watched.stamps.is_empty());
+        self.state().members.values().any(looks)
+    }
+
+    /// Looks at those who are followed, and tells those who wait behind one that is gone or has given something back. With patience:
+    /// where one did so just now, answers when to look again.
+    pub(crate) fn look_at_holders(&self, patient: bool) -> Option<Moment> {
+        let (mut told, mut again, now) = (Vec::new(), None, leasehold_clock::now());
+        {
+            let mut state = self.state();
+            let gone = state.followed.iter().filter(|(_, (file, _))| live::is_free(file)).map(|(holder, _)| *holder);
+            for holder in gone.collect::<Vec<_>>() {
+                told.extend(state.behind(holder));
+            }
+            let State { members, followed } = &mut *state;
+            let stamps: HashMap<ClientId, Option<Stamp>> =
+                followed.iter().map(|(holder, (file, _))| (*holder, live::stamp_of(file))).collect();
+            for (name, watched) in members.values_mut().flat_map(|member| &mut member.watched) {
+                let stamp = |holder| stamps.get(holder).copied().flatten();
+                let changed = watched.stamps.iter().find(|(holder, before)| stamp(holder) != Some(*before));
+                let Some((holder, _)) = changed else { continue };
+                let acts_until = stamp(holder).map(|stamp| stamp.at() + GRACE);
+                if patient && acts_until.is_some_and(|until| (now..=now + GRACE).contains(&until)) {
+                    again = again.max(acts_until);
+                    continue;
+                }
+                // Not told again before it has asked.
+                watched.stamps.clear();
+                told.push((name.clone(), watched.sink.clone()));
+            }
+        }
+        for (name, sink) in told {
+            sink(Hint::Name(name));
+        }
+        again
     }
 
     /// Whether a client is of this process, and where it hears of a name.
@@ -336,6 +418,7 @@ impl State {
             for (name, watched) in &mut member.watched {
                 if watched.behind.contains(&holder) {
                     watched.behind.retain(|other| *other != holder);
+                    watched.stamps.clear();
                     told.push((name.clone(), watched.sink.clone()));
                 }
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, News, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::reference::{Hints, Record, Reference};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Name, Store, StoreOwner, StoreTime};
@@ -14,12 +14,12 @@ use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
 
 use crate::config::Config;
-use crate::database::{Database, Done, Session};
+use crate::database::{Before, Database, Done, Session};
 use crate::desk::{Desk, PATIENCE};
 use crate::error::Fault;
 use crate::folder;
 use crate::machine::Machine;
-use crate::place::Place;
+use crate::place::{Place, Stamps};
 use crate::rows::{self, client_bytes, signed, unsigned};
 
 /// What this store can do and promise.
@@ -41,9 +41,9 @@ const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2, ke
      WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
      RETURNING expires";
 /// One who asks again is not put on the list anew while it is on it for this long, but in passing where nobody else writes.
-const LISTED_ENOUGH: Duration = Duration::from_millis(1_700);
-/// And not at all while it is on it for this long: it asks again each second.
-const LISTED_FOR_LONG: Duration = Duration::from_secs(4);
+const LISTED_ENOUGH: Duration = Duration::from_millis(5_700);
+/// And not at all while it is on it for this long: it asks again every five seconds at least.
+const LISTED_FOR_LONG: Duration = Duration::from_secs(8);
 /// How many links are followed, one after the other.
 const LINKS: usize = 40;
 const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
@@ -110,13 +110,16 @@ impl File {
         &self,
         operation: &'static str,
         work: impl Fn(&mut Database, Duration) -> Result<Done<T>, Fault> + Send + 'static,
-        then: impl FnOnce(&T) + Send + 'static,
+        then: impl FnOnce(&mut T) + Send + 'static,
     ) -> Call<Reply<T>> {
         let (place, desk, label) = (self.place.clone(), self.desk.clone(), self.label.clone());
         let told = label.clone();
         let answer = move |done: Result<Done<T>, Error>| {
-            let Done { at, result, hints } = done.map_err(|error| error.during(operation).on_store(&label))?;
-            then(&result);
+            let Done { at, mut result, hints, given_back } =
+                done.map_err(|error| error.during(operation).on_store(&label))?;
+            then(&mut result);
+            // Before anybody is told: who ends in between is found out by that.
+            place.stamp(&given_back);
             tell(&place, &desk, hints);
             Ok(Answered { at, result })
         };
@@ -225,8 +228,18 @@ fn still_busy(
     let acquired = reference.acquire(at, &Acquire { enlist: false, ..request.clone() })?;
     let busy = matches!(acquired, Acquired::Busy(_));
     let asked = Asked { acquired, holders };
-    let done = Done { at, result: asked, hints: Hints::new() };
+    let done = Done { at, result: asked, hints: Hints::new(), given_back: SmallVec::new() };
     Ok(busy.then_some((done, listed > at + LISTED_FOR_LONG)))
+}
+
+impl Session<'_> {
+    /// A name was given back, and these are to be told; all others who wait for it are to see it.
+    fn give_back(&mut self, before: &Before, hints: Hints) {
+        if !hints.is_empty() {
+            self.given_back.extend(kept_by(before.record()));
+        }
+        self.hints.extend(hints);
+    }
 }
 
 /// The clients whose processes keep it.
@@ -314,9 +327,15 @@ impl Store for File {
             return Call::done(Err(error.during("acquire").on_store(&self.label)));
         }
         let (place, follower) = (self.place.clone(), self.place.clone());
-        let follow = move |asked: &Asked| {
-            if let Acquired::Busy(busy) = &asked.acquired {
-                follower.follow(client, &busy.name, &asked.holders);
+        let stamps = match request.names.as_slice() {
+            [name] if request.enlist => self.place.stamps(client, name),
+            _ => Stamps::new(),
+        };
+        let follow = move |asked: &mut Asked| {
+            if let Acquired::Busy(busy) = &mut asked.acquired
+                && follower.follow(client, &busy.name, &asked.holders, stamps)
+            {
+                busy.news = News::Sure;
             }
         };
         let work = move |database: &mut Database, patience| {
@@ -356,7 +375,7 @@ impl Store for File {
         self.step("release", move |session| {
             let before = session.load(&request.name)?;
             let (released, hints) = session.reference.release(session.now, &request);
-            session.hints.extend(hints);
+            session.give_back(&before, hints);
             session.save(&request.name, &before)?;
             Ok(released)
         })
@@ -413,7 +432,7 @@ impl Store for File {
         self.step("break", move |session| {
             let before = session.load(&name)?;
             let (broken, hints) = session.reference.break_lock(session.now, &name, how);
-            session.hints.extend(hints);
+            session.give_back(&before, hints);
             session.save(&name, &before)?;
             Ok(broken)
         })

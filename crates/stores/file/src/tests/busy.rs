@@ -72,7 +72,7 @@ fn one_who_waits_and_asks_again_writes_rarely_and_holds_nobody_up() {
     let (before, until) = (written(), listed_until());
     assert!(take(&store, &waits).is_none());
     assert_eq!(written(), before, "it is on the list, and wrote all the same");
-    other.execute("UPDATE waiters SET until = until - 5000000000", []).unwrap();
+    other.execute("UPDATE waiters SET until = until - 9000000000", []).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert!(take(&store, &waits).is_none(), "it is answered at once, though another writes");
     other.execute_batch("ROLLBACK").unwrap();

@@ -3,6 +3,7 @@
 mod boots;
 mod busy;
 mod files;
+mod looks;
 mod odd;
 mod rooms;
 

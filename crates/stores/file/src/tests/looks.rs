@@ -1,0 +1,91 @@
+//! Waiters that no hint reaches: they see on the files of holders that something was given back.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use leasehold_core::port::{Busy, News};
+
+use super::*;
+
+/// About a second, and room for a busy machine.
+const ABOUT_A_SECOND: Duration = Duration::from_millis(1_200);
+const NOT_YET: Duration = Duration::from_millis(300);
+
+fn waits(client: u64) -> Acquire {
+    Acquire { kept: true, enlist: true, ..asking(client, 1, "a") }
+}
+
+fn watch(store: &File, client: u64) -> Receiver<()> {
+    let (told, hears) = channel();
+    let sink = Arc::new(move |_| {
+        // Whoever listened may be done.
+        let _ = told.send(());
+    });
+    now(store.watch(ClientId([7, client]), name("a"), sink)).unwrap();
+    hears
+}
+
+fn refused(store: &File, request: &Acquire) -> Busy {
+    match now(store.acquire(request.clone())).unwrap() {
+        Acquired::Busy(busy) => *busy,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A holder, one that waits and will not act on its hint, and one that waits behind both, with what it hears.
+fn three_at(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
+    let store = bench.open().unwrap();
+    let held = Acquire { kept: true, ..asking(1, 1, "a") };
+    take(&store, &held).unwrap();
+    refused(&store, &waits(2));
+    let _deaf = watch(&store, 2);
+    refused(&store, &waits(3));
+    let hears = watch(&store, 3);
+    // It begins to follow the holder, and from the next asking on it is certain that it missed nothing.
+    assert_eq!(refused(&store, &waits(3)).news, News::WhenWatched);
+    assert_eq!(refused(&store, &waits(3)).news, News::Sure);
+    (store, held, hears)
+}
+
+#[test]
+fn a_release_is_seen_within_a_second_by_those_whom_nobody_tells() {
+    let bench = Bench::new();
+    let (store, held, hears) = three_at(&bench);
+    assert!(hears.recv_timeout(NOT_YET).is_err(), "it was told of nothing");
+    give(&store, &held).unwrap();
+    hears.recv_timeout(ABOUT_A_SECOND).unwrap();
+    assert!(take(&store, &waits(3)).is_some());
+}
+
+#[test]
+fn a_break_is_seen_within_a_second_by_those_whom_nobody_tells() {
+    let bench = Bench::new();
+    let (store, _, hears) = three_at(&bench);
+    now(store.break_lock(name("a"), Break::Now)).unwrap();
+    hears.recv_timeout(ABOUT_A_SECOND).unwrap();
+    assert!(take(&store, &waits(3)).is_some());
+}
+
+/// A release that came after the store was asked, but before the answer was taken in.
+#[test]
+fn a_release_that_crosses_the_asking_is_seen() {
+    let bench = Bench::new();
+    let (store, held, hears) = three_at(&bench);
+    let place = crate::place::Place::at(&bench.path(), &bench.machine).unwrap();
+    let (client, holder) = (waits(3).request.client, held.request.client);
+    let stamps = place.stamps(client, &name("a"));
+    give(&store, &held).unwrap();
+    assert!(place.follow(client, &name("a"), &[holder], stamps));
+    hears.recv_timeout(ABOUT_A_SECOND).unwrap();
+}
+
+#[test]
+fn one_who_waits_behind_a_hold_that_is_not_kept_is_not_sure_to_hear() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    take(&store, &asking(1, 1, "a")).unwrap();
+    refused(&store, &waits(2));
+    let _hears = watch(&store, 2);
+    for _ in 0..3 {
+        assert_eq!(refused(&store, &waits(2)).news, News::WhenWatched);
+    }
+}
