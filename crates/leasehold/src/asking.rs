@@ -29,7 +29,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Asking<'a> {
     shell: &'a Arc<Shell>,
     id: TicketId,
-    names: Names,
+    /// The lock's own: the count of copies is not touched by every wait, for many tasks would touch it at once.
+    names: &'a Names,
     flight: Option<Flight>,
     mailbox: Option<Arc<Mailbox>>,
     /// What the store said last: for one whose time runs out.
@@ -48,7 +49,7 @@ impl<'a> Asking<'a> {
     /// Puts the wish to the table.
     pub(crate) fn new(
         shell: &'a Arc<Shell>,
-        names: Names,
+        names: &'a Names,
         input: impl FnOnce(TicketId) -> Input,
     ) -> (Self, Option<Told>) {
         let mut state = shell.state();
@@ -61,8 +62,8 @@ impl<'a> Asking<'a> {
         (asking, told)
     }
 
-    pub(crate) fn want(shell: &'a Arc<Shell>, want: Want) -> (Self, Option<Told>) {
-        Self::new(shell, want.names.clone(), |id| Input::Acquire(id, want))
+    pub(crate) fn want(shell: &'a Arc<Shell>, names: &'a Names, want: Want) -> (Self, Option<Told>) {
+        Self::new(shell, names, |id| Input::Acquire(id, want))
     }
 
     /// Before the mutex is let go, one who has to wait must have a mailbox, and one who is done must have none.
@@ -183,10 +184,10 @@ impl<'a> Asking<'a> {
     fn panicked(&mut self, told: Option<Told>, panic: Panic) -> ! {
         if matches!(told, None | Some(Told::Call(_) | Told::Sleep(_))) {
             let granted = self.leave().map(Told::Granted);
-            self.shell.give_up(granted, Some(&self.names));
+            self.shell.give_up(granted, Some(self.names));
         }
         self.done = true;
-        self.shell.give_up(told, Some(&self.names));
+        self.shell.give_up(told, Some(self.names));
         std::panic::resume_unwind(panic)
     }
 
@@ -246,7 +247,7 @@ impl<'a> Asking<'a> {
         while let Some(told) = self.mailbox.as_ref().and_then(|mailbox| mailbox.take()) {
             match told {
                 Told::Granted(grants) => granted = Some(grants),
-                told => self.shell.give_up(Some(told), Some(&self.names)),
+                told => self.shell.give_up(Some(told), Some(self.names)),
             }
         }
         if let Some(flight) = self.flight.take() {
@@ -283,7 +284,7 @@ impl Drop for Asking<'_> {
             return;
         }
         if let Some(grants) = self.leave() {
-            self.shell.give_up(Some(Told::Granted(grants)), Some(&self.names));
+            self.shell.give_up(Some(Told::Granted(grants)), Some(self.names));
         }
     }
 }

@@ -190,7 +190,7 @@ impl Guard {
         for piece in &self.pieces {
             let (name, hold) = (piece.name.clone(), piece.hold);
             let names = Names::One(name.clone());
-            let (asking, told) = Asking::new(&self.shell, names, |id| Input::Extend(id, hold, name, term));
+            let (asking, told) = Asking::new(&self.shell, &names, |id| Input::Extend(id, hold, name, term));
             asking.run(told, None).await?;
         }
         Ok(())

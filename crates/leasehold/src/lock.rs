@@ -253,7 +253,7 @@ impl Lock {
             _ => None,
         };
         let began = shell.is_heard().then(leasehold_clock::now);
-        let (asking, told) = Asking::want(shell, want);
+        let (asking, told) = Asking::want(shell, &self.names, want);
         match asking.run(told, limit).await? {
             Outcome::Granted(grants) => {
                 // The guard first: from here on, whatever happens, the lock is given back.

@@ -23,18 +23,24 @@ impl Table {
             out.push(Output::To(id, Told::Failed(super::closed_error())));
             return;
         }
-        match want.names.clone() {
-            Names::One(name) => match self.entries.get_mut(&name) {
-                Some(entry) if entry.must_queue(now, id, &want) => {
-                    let (once, patience) = (want.once, now + self.settings.patience);
-                    entry.enqueue(id, Ticket { want, patience });
-                    if once {
-                        self.try_among_others(now, id, &name, out);
-                    }
+        let mut in_use = false;
+        if let Names::One(name) = &want.names
+            && let Some(entry) = self.entries.get_mut(name)
+        {
+            in_use = true;
+            if entry.must_queue(now, id, &want) {
+                // Who waits in a long line copies no name.
+                let (once, patience) = (want.once.then(|| name.clone()), now + self.settings.patience);
+                entry.enqueue(id, Ticket { want, patience });
+                if let Some(name) = once {
+                    self.try_among_others(now, id, &name, out);
                 }
-                Some(_) => self.acquire_one(now, id, &name, want, out),
-                None => self.enqueue(now, id, &name, want, out),
-            },
+                return;
+            }
+        }
+        match want.names.clone() {
+            Names::One(name) if in_use => self.acquire_one(now, id, &name, want, out),
+            Names::One(name) => self.enqueue(now, id, &name, want, out),
             Names::Many(names) => self.acquire_many(now, id, &names, want, out),
         }
     }
