@@ -1,5 +1,6 @@
 //! Private servers of a test. Each has a port and a folder of its own, and ends with its value, or with the process of the test.
 
+mod clock;
 mod port;
 mod process;
 pub mod redis;

@@ -24,10 +24,20 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts a program, and waits until it says these words on its output.
-    pub(super) fn start(program: &Path, arguments: &[String], ready: &'static str) -> Result<Self, Failure> {
+    pub(super) fn start(
+        program: &Path,
+        arguments: &[String],
+        variables: &[(&str, String)],
+        ready: &'static str,
+    ) -> Result<Self, Failure> {
         let mut command = ending_with_this_process(program);
         let (output, input) = io::pipe()?;
-        command.args(arguments).stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+        command
+            .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(input.try_clone()?)
+            .stderr(input);
         let process = Self { child: spawn(command)?, said: Arc::default() };
         let (tell, told) = channel();
         let said = process.said.clone();

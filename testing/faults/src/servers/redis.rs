@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::clock::Clock;
 use super::find;
 use super::port::Port;
 use super::process::Process;
@@ -32,6 +33,7 @@ pub struct Settings {
     has_socket: bool,
     password: Option<String>,
     users: Option<String>,
+    has_clock: bool,
 }
 
 impl Settings {
@@ -59,6 +61,13 @@ impl Settings {
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Has a clock of its own: [`Redis::set_clock`].
+    #[must_use]
+    pub fn settable_clock(mut self) -> Self {
+        self.has_clock = true;
         self
     }
 
@@ -92,6 +101,24 @@ impl Redis {
     pub fn is_there() -> Result<(), Failure> {
         program()?;
         Ok(())
+    }
+
+    /// Whether a server's clock can be set.
+    ///
+    /// # Errors
+    ///
+    /// [`super::Missing`], when there is no C compiler to make such a clock with, or no Linux.
+    pub fn clock_is_settable() -> Result<(), Failure> {
+        Ok(Clock::is_there()?)
+    }
+
+    /// Sets its clock so many seconds ahead of ours, or behind. How time passes for it is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's.
+    pub fn set_clock(&self, ahead: i64) -> Result<(), Failure> {
+        Clock::of(self.folder.path()).set(ahead)
     }
 
     /// Starts one that is empty.
@@ -281,7 +308,8 @@ fn run(settings: &Settings, folder: &Path, port: &Port) -> Result<Process, Failu
     for (name, value) in &settings.options {
         option(name, value);
     }
-    let process = Process::start(&program()?, &arguments, READY)?;
+    let variables = if settings.has_clock { Clock::of(folder).make()? } else { Vec::new() };
+    let process = Process::start(&program()?, &arguments, &variables, READY)?;
     let info = connect(settings, port)?.command(&["INFO", "server"])?;
     if info.text()?.lines().any(|line| line == format!("process_id:{}", process.id())) {
         Ok(process)

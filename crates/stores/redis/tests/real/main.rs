@@ -1,11 +1,13 @@
 //! The store on real servers: what Redisson's own tests ask of a lock, defects of Redisson that must be absent, the keys that are
 //! made, and the script that checks fences. The table in docs/redis.md goes by the names of these cases.
 //!
-//! Without `redis-server` they show as ignored, unless LEASEHOLD_TEST_ALL is set: then that is a failure.
+//! Without `redis-server` (or, for clocks, a C compiler) they show as ignored, unless LEASEHOLD_TEST_ALL is set: then that is a failure.
 
 mod attacks;
+mod clock;
 mod defects;
 mod fence_script;
+mod forgetting;
 mod keys;
 mod owners;
 mod paper;
@@ -20,7 +22,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 9] = [
+const TOPICS: [&[scene::Case]; 11] = [
     attacks::CASES,
     rlock::CASES,
     renewal::CASES,
@@ -30,11 +32,14 @@ const TOPICS: [&[scene::Case]; 9] = [
     fence_script::CASES,
     paper::CASES,
     prefix::CASES,
+    forgetting::CASES,
+    clock::CASES,
 ];
 
 fn main() -> ExitCode {
-    let missing = Redis::is_there().err();
-    let trials = TOPICS.iter().copied().flatten().map(|(name, run)| match &missing {
+    let (missing, clocks) = (Redis::is_there().err(), Redis::clock_is_settable().err());
+    let missing_for = |name: &str| missing.as_ref().or_else(|| clocks.as_ref().filter(|_| name.starts_with("clock::")));
+    let trials = TOPICS.iter().copied().flatten().map(|(name, run)| match missing_for(name) {
         Some(error) if Missing::may_be_ignored(error) => {
             Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)
         }

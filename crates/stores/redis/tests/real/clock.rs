@@ -1,0 +1,61 @@
+//! A server whose clock is set.
+
+use leasehold::{Client, ErrorKind, Owner};
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::redis::Settings;
+
+use crate::scene::{Case, Checked, LIMIT, S, block_on, number, url};
+
+pub(crate) const CASES: &[Case] =
+    &[("clock::set_forward", || block_on(set_forward())), ("clock::set_back", || block_on(set_back()))];
+
+const LAYOUTS: [&str; 2] = ["redisson", "plain"];
+
+/// Keys expire early: another has the lock before its holder is told, which happens with the next renewal.
+async fn set_forward() -> Checked {
+    for layout in LAYOUTS {
+        let server = Redis::with(Settings::default().settable_clock())?;
+        let url = format!("{}?layout={layout}", url(&server));
+        let (one, other) = (Client::connect(&url).await?, Client::connect(&url).await?);
+        let held = one.lock("a").keep(6 * S).acquire().await?;
+        server.set_clock(60)?;
+        let began = std::time::Instant::now();
+        let next = other.lock("a").try_acquire().await?.granted().ok_or("it did not expire")?;
+        assert!(next.fence() > held.fence(), "{layout}: fences went back");
+        tokio::time::timeout(LIMIT, held.lost()).await?;
+        assert!(began.elapsed() < 3 * S, "{layout}: it was told after {:?}", began.elapsed());
+        assert_eq!(held.release().await.expect_err("it was lost").kind(), ErrorKind::Lost);
+        next.release().await?;
+        // Locks that come later know nothing of it.
+        let later = one.lock("a").keep(S).acquire().await?;
+        tokio::time::sleep(3 * S).await;
+        assert!(later.is_valid());
+    }
+    Ok(())
+}
+
+/// Keys live longer, so waiters wait; fences go on from the last one.
+async fn set_back() -> Checked {
+    for layout in LAYOUTS {
+        let server = Redis::with(Settings::default().settable_clock())?;
+        let url = format!("{}?layout={layout}", url(&server));
+        let (one, other) = (Client::connect(&url).await?, Client::connect(&url).await?);
+        let held = one.lock("a").lease(2 * S).acquire().await?;
+        let kept = one.lock("b").keep(2 * S).acquire().await?;
+        server.set_clock(-3_600)?;
+        let fence = held.fence();
+        assert!(other.lock("a").acquire_within(4 * S).await?.is_busy(), "{layout}: it ended in time");
+        assert!(!held.is_valid(), "{layout}: the holder goes by its own clock");
+        assert!(number(&server, &["PTTL", "a"])? > 3_000_000, "{layout}: its key did not live on");
+        assert!(kept.is_valid(), "{layout}: it is renewed all the same");
+        // An operator ends it.
+        other.break_lock("a", leasehold::Break::Now).await?;
+        let next = other.lock("a").acquire().await?;
+        assert!(next.fence() > fence, "{layout}: fences went back");
+        let before = kept.fence();
+        kept.release().await?;
+        let again = other.lock("b").owned_by(&Owner::explicit("me")?).acquire().await?;
+        assert!(again.fence() > before, "{layout}: fences went back");
+    }
+    Ok(())
+}
