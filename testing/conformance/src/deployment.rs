@@ -18,6 +18,8 @@ pub enum Hook {
     Processes,
     /// Notice at once when a process ends, and end what it kept.
     Liveness,
+    /// Answer for all that it is made of, so that answers one after the other never differ by what is still under way.
+    InStep,
 }
 
 /// One way of deploying one store.

@@ -138,12 +138,24 @@ impl Attempt {
         (attempt, sends)
     }
 
+    /// The same ballots once more: whoever granted them says so again, and no other fences are proposed.
+    pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Self, Vec<Send>) {
+        let mut again = Self { began: now, decided: false, round: ROUNDS - 1, ..self.clone() };
+        again.seats.iter_mut().for_each(|seat| seat.said = None);
+        let sends = again.ask(now, clocks);
+        (again, sends)
+    }
+
     /// Asks everybody who is not known to be unwilling for higher fences than these.
     fn propose(&mut self, now: Moment, clocks: &Clocks, above: Fence) -> Vec<Send> {
+        self.block.first = clocks.propose(now, above);
+        self.ask(now, clocks)
+    }
+
+    fn ask(&mut self, now: Moment, clocks: &Clocks) -> Vec<Send> {
         let limit = self.rules.limit(self.request.lease);
         self.round += 1;
         self.ends = now + limit;
-        self.block.first = clocks.propose(now, above);
         let (round, block) = (self.round, self.block);
         let mut sends = Vec::with_capacity(self.seats.len());
         for (server, seat) in self.seats.iter_mut().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Send};
 use super::clocks::Clocks;
 use super::member::{Ballot, Vote};
 use super::{PerServer, Rules};
@@ -31,6 +31,11 @@ impl Hold {
     /// The fences.
     pub fn block(&self) -> Block {
         self.attempt.block()
+    }
+
+    /// The same ballots once more.
+    pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Attempt, Vec<Send>) {
+        self.attempt.repeat(now, clocks)
     }
 
     /// A ballot of the attempt was answered after its verdict.

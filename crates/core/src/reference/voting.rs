@@ -1,6 +1,7 @@
 //! The reference store as one server of a quorum.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use smallvec::smallvec;
 
@@ -32,7 +33,7 @@ impl Reference {
         }
         let takes = names.iter().all(|name| self.takes(now, name, ballot));
         let known = names.iter().filter_map(|name| self.records.get(name)).map(|record| record.last).max();
-        let mut left = request.lease;
+        let mut left = Duration::MAX;
         for name in names {
             let record = self.records.entry(name.clone()).or_default();
             left = left.min(record.seat(now, ballot));
@@ -74,7 +75,7 @@ impl Reference {
 
 impl Record {
     /// The name is of this ballot from now on, if it was not before. Answers how much of its lease is left.
-    fn seat(&mut self, now: StoreTime, ballot: &Ballot) -> std::time::Duration {
+    fn seat(&mut self, now: StoreTime, ballot: &Ballot) -> Duration {
         let request: &Acquire = &ballot.acquire;
         self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
         if let Some(row) = self.rows.iter_mut().find(|row| row.expires > now && row.is_asked_by(ballot)) {

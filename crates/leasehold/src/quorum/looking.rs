@@ -143,7 +143,8 @@ impl Quorum {
         let lingers = found.iter().filter_map(|found| found.lingers.clone()).max_by_key(|lingers| lingers.left);
         let rows: Vec<_> = found.into_iter().flat_map(|found| found.holders).collect();
         let same = |one: &leasehold_core::port::Holder| {
-            let mut rows: Vec<_> = rows.iter().filter(|row| row.owner == one.owner).cloned().collect();
+            let mut rows: Vec<_> =
+                rows.iter().filter(|row| row.owner == one.owner && row.fence == one.fence).cloned().collect();
             // What a majority still has when the others have let go.
             rows.sort_by_key(|row| std::cmp::Reverse(row.left.unwrap_or(Duration::MAX)));
             (rows.len() >= majority).then(|| rows[majority - 1].clone())

@@ -3,10 +3,10 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Acquired, Granted, Reply};
+use leasehold_core::port::{Acquire, Acquired, Give, Release, Reply};
 use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Hold, Sweep, Verdict, Vote};
-use leasehold_core::{Moment, Outcome, RequestId, lease, waiting};
+use leasehold_core::{Moment, Name, Outcome, RequestId, lease, waiting};
 
 use super::alarm::Alarm;
 use super::background;
@@ -27,7 +27,7 @@ impl Quorum {
             let at = state.at(began);
             began + request.not_after.since(at)
         };
-        if let Some(granted) = self.granted_before(&request, began) {
+        if let Some(granted) = self.granted_before(&request, began).await {
             return self.answer(Ok(granted));
         }
         self.learn_clocks().await;
@@ -69,17 +69,34 @@ impl Quorum {
         }
     }
 
-    /// The same request again, which was granted: the same answer.
-    fn granted_before(&self, request: &Acquire, now: Moment) -> Option<Acquired> {
-        let mut state = self.state();
-        let held = state.holds.get(&request.request)?;
-        let same = held.names == request.names.as_slice();
-        if !same || held.ends <= now {
-            state.holds.remove(&request.request);
+    /// The same request again, which was granted: the same answer, if a majority says that it still is.
+    async fn granted_before(&self, request: &Acquire, began: Moment) -> Option<Acquired> {
+        let names = self.state().holds.get(&request.request)?.names.clone();
+        if names != request.names.as_slice() {
+            // A part of it was given back: the rest is, too, and all is asked for anew.
+            for name in names {
+                let _ = self.clone().give(remains(request, name)).await;
+            }
             return None;
         }
-        let granted = Granted { block: held.hold.block(), holds: 1, left: held.ends.since(now) };
-        Some(Acquired::Granted(held.names.iter().map(|_| granted).collect()))
+        let held = self.state().holds.remove(&request.request)?;
+        let mut voting = Voting::repeat(self, &held.hold, began);
+        match std::future::poll_fn(|task| voting.poll(task)).await {
+            Verdict::Granted(granted) => {
+                voting.keep(request.request, began + granted.left);
+                Some(Acquired::Granted(request.names.as_slice().iter().map(|_| granted).collect()))
+            }
+            // Its right was taken away, or it ended: what is left of it is still its own to give back.
+            Verdict::Busy { busy, .. } => {
+                voting.keep(request.request, held.ends);
+                Some(Acquired::Busy(busy))
+            }
+            // It is gone, and what is left of it must not stand in the way.
+            Verdict::Failed { .. } => {
+                voting.give_back().await;
+                None
+            }
+        }
     }
 
     async fn pause(&self, span: Duration) {
@@ -114,10 +131,20 @@ struct Voting {
 impl Voting {
     fn begin(quorum: &Quorum, request: &Acquire, now: Moment) -> Self {
         let request = Acquire { request: quorum.attempt_of(request.request), ..request.clone() };
-        let (attempt, sends) = {
+        let begun = {
             let state = quorum.state();
             Attempt::begin(&quorum.shared.rules, request, now, &state.clocks, state.left_out(now))
         };
+        Self::of(quorum, begun, now)
+    }
+
+    /// Asks once more for what was granted.
+    fn repeat(quorum: &Quorum, hold: &Hold, now: Moment) -> Self {
+        let begun = hold.repeat(now, &quorum.state().clocks);
+        Self::of(quorum, begun, now)
+    }
+
+    fn of(quorum: &Quorum, (attempt, sends): (Attempt, Vec<Send>), now: Moment) -> Self {
         let quorum = quorum.clone();
         let mut voting = Self { quorum, attempt: Some(attempt), flights: Flights::new(), alarm: Alarm::new() };
         voting.send(now, sends);
@@ -184,6 +211,20 @@ impl Voting {
         .await;
         self.quorum.go_on(sweeping);
         self.quorum.finish(late);
+    }
+}
+
+/// How what is left of a request is given back.
+fn remains(request: &Acquire, name: Name) -> Release {
+    Release {
+        client: request.request.client,
+        name,
+        owner: request.owner.clone(),
+        fence: None,
+        give: Give::Hold(request.request),
+        last_used: None,
+        linger: Duration::ZERO,
+        rejoin: false,
     }
 }
 

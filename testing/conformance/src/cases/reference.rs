@@ -12,15 +12,17 @@ use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use leasehold_core::waiting::Rng;
 
 use crate::case::{Checked, Failure, Need};
+use crate::deployment::Hook;
 use crate::hand::{Hand, LONG, named};
 use crate::world::World;
 
 crate::cases! {
-    async the_same_answers;
-    async the_same_answers_with_shared_owners needs [Need::SharedReentrance];
-    async the_same_answers_with_several_names needs [Need::SeveralNames, Need::SharedReentrance];
+    async the_same_answers needs [IN_STEP];
+    async the_same_answers_with_shared_owners needs [IN_STEP, Need::SharedReentrance];
+    async the_same_answers_with_several_names needs [IN_STEP, Need::SeveralNames, Need::SharedReentrance];
 }
 
+const IN_STEP: Need = Need::Hook(Hook::InStep);
 const ROUNDS: u64 = 60;
 const STEPS: u64 = 80;
 /// Two clocks that count the same lease may differ by this much.

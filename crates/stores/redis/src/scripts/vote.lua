@@ -44,7 +44,7 @@ for name = 1, names do
   end
 end
 
-local left = lease
+local left = math.huge
 for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
