@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold::port::{
     Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
-use leasehold::{Capability, Client, Error, Event, Name, Store};
+use leasehold::{Capability, Client, Error, Event, Identity, Name, Store};
 
 /// Counts what goes to the store. A layer forwards every method; the compiler sees to it that none is forgotten.
 struct Counting {
@@ -27,6 +27,9 @@ impl Store for Counting {
     }
     fn capability(&self) -> Capability {
         self.inner.capability()
+    }
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        self.inner.identity()
     }
     fn clock(&self) -> Call<Reply<()>> {
         self.inner().clock()

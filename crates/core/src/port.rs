@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::capability::Capability;
 use crate::error::Error;
 use crate::fence::{Block, Fence};
+use crate::identity::Identity;
 use crate::lease::Lease;
 use crate::name::{Name, Names};
 use crate::owner::{ClientId, RequestId, StoreOwner};
@@ -336,6 +337,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// What this store can do and promise.
     fn capability(&self) -> Capability;
+
+    /// Which server this is, whatever its URL. Asked of the server, where only it knows; the answer holds for as long as the connection
+    /// that it came over.
+    fn identity(&self) -> Call<Result<Identity, Error>>;
 
     /// The store's clock.
     fn clock(&self) -> Call<Reply<()>>;

@@ -68,8 +68,8 @@ pub use lost::LostSignal;
 pub use leasehold_core::port::Break;
 pub use leasehold_core::table::{How, Loss};
 pub use leasehold_core::{
-    Capability, Check, Consistency, Error, ErrorKind, Fence, Fencing, Name, Options, Outcome, Owner, Store, Term,
-    Verdict, WaitMode,
+    Capability, Check, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Name, Options, Outcome, Owner, Store,
+    Term, Verdict, WaitMode,
 };
 
 /// What a store of your own implements, and all that it takes.

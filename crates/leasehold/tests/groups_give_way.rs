@@ -33,6 +33,9 @@ impl Store for Far {
     fn capability(&self) -> Capability {
         self.0.capability()
     }
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        self.0.identity()
+    }
     fn clock(&self) -> Call<Reply<()>> {
         self.0.clock()
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold::port::{
     Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
-use leasehold::{Capability, Layer, Name, Store};
+use leasehold::{Capability, Error, Identity, Layer, Name, Store};
 
 /// How often the store was called, by the callers and by the keeper.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,10 @@ impl Store for Counted {
 
     fn capability(&self) -> Capability {
         self.inner.capability()
+    }
+
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        self.inner.identity()
     }
 
     fn clock(&self) -> Call<Reply<()>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::port::{
     Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
-use leasehold::{Capability, Client, ClientBuilder, Error, Name, Store};
+use leasehold::{Capability, Client, ClientBuilder, Error, Identity, Name, Store};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -19,6 +19,10 @@ pub(crate) enum Meets {
     Error(Error),
     /// It is made, and its answer is lost.
     Lost(Error),
+    /// It is made after this long, and answered.
+    Slow(Duration),
+    /// It is made when it was polled so often, and answered when it was polled so often again.
+    Polls(u32),
     /// It is made only after this long, when it has failed already; then the word is given.
     Late(Duration, Error, std::sync::mpsc::Sender<()>),
     /// It panics when it is made.
@@ -51,6 +55,22 @@ impl Hooked {
                     Err(error)
                 })
             }
+            Meets::Slow(after) => {
+                let inner = self.inner.clone();
+                Call::pending(async move {
+                    tokio::time::sleep(after).await;
+                    call(&*inner).await
+                })
+            }
+            Meets::Polls(often) => {
+                let inner = self.inner.clone();
+                Call::pending(async move {
+                    polled(often).await;
+                    let made = call(&*inner).await;
+                    polled(often).await;
+                    made
+                })
+            }
             Meets::Late(after, error, made) => {
                 let inner = self.inner.clone();
                 std::thread::spawn(move || {
@@ -72,6 +92,9 @@ impl Store for Hooked {
     }
     fn capability(&self) -> Capability {
         self.inner.capability()
+    }
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        self.inner.identity()
     }
     fn clock(&self) -> Call<Reply<()>> {
         self.inner.clock()
@@ -103,6 +126,19 @@ impl Store for Hooked {
     fn close(&self, client: ClientId) -> Call<()> {
         self.inner.close(client)
     }
+}
+
+/// Is ready when it was polled so often.
+async fn polled(mut often: u32) {
+    std::future::poll_fn(|task| {
+        if often == 0 {
+            return std::task::Poll::Ready(());
+        }
+        often -= 1;
+        task.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 /// A client whose calls meet the hook.

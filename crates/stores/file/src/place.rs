@@ -134,6 +134,12 @@ impl Place {
         })
     }
 
+    /// The file by device and number.
+    pub(crate) fn identity(&self) -> Result<(u64, u64), Error> {
+        let found = fs::metadata(&self.path).map_err(|fault| error::place("there is no", &self.path, fault))?;
+        Ok((found.dev(), found.ino()))
+    }
+
     /// Nothing panics under this mutex but a want of memory.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -9,7 +9,7 @@ use leasehold_core::port::{
     Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, News, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::reference::{Hints, Record, Reference};
-use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Name, Store, StoreOwner, StoreTime};
+use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreOwner, StoreTime};
 use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
 
@@ -314,6 +314,12 @@ impl Store for File {
 
     fn capability(&self) -> Capability {
         CAPABILITY
+    }
+
+    /// The file, by whichever path.
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        let identity = self.place.identity().map_err(|error| error.during("identity").on_store(&self.label));
+        Call::done(identity.map(|(device, number)| Identity::new(crate::config::SCHEME, format!("{device}:{number}"))))
     }
 
     fn clock(&self) -> Call<Reply<()>> {

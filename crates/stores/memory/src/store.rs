@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use leasehold_core::port::{
     Acquire, Acquired, Answered, Break, Call, Hint, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::reference::{Hints, Reference};
-use leasehold_core::{Capability, ClientId, Consistency, Fencing, Name, Store, StoreTime};
+use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreTime};
 
 use crate::config::Config;
 
@@ -34,8 +35,12 @@ const CAPABILITY: Capability = Capability {
 /// The stores of this process, by name, for as long as somebody is connected.
 static STORES: Mutex<Vec<(Config, Weak<Memory>)>> = Mutex::new(Vec::new());
 
+/// How many there were.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
 /// A store inside this process.
 pub struct Memory {
+    number: u64,
     label: Arc<str>,
     clock: Anchored,
     state: Mutex<State>,
@@ -64,6 +69,7 @@ impl Memory {
         // The clock never goes back while the process lives, so fences need no record beyond their lock.
         let reference = Reference::new(getrandom::u64().unwrap_or_default(), Duration::ZERO);
         Self {
+            number: MADE.fetch_add(1, Ordering::Relaxed),
             label: config.label().into(),
             clock: Anchored::new(),
             state: Mutex::new(State { reference, watchers: HashMap::default() }),
@@ -129,6 +135,11 @@ impl Store for Memory {
 
     fn capability(&self) -> Capability {
         CAPABILITY
+    }
+
+    /// Whichever name it has, or none.
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        Call::done(Ok(Identity::new(crate::config::SCHEME, self.number.to_string())))
     }
 
     fn clock(&self) -> Call<Reply<()>> {

@@ -96,6 +96,11 @@ pub(crate) fn of(cause: RedisError) -> Error {
     error.with_source(cause)
 }
 
+/// Whether this user may not send such a command, or the server has none of that name.
+pub(crate) fn lacks_rights(cause: &RedisError) -> bool {
+    cause.code() == Some("NOPERM") || cause.to_string().contains("unknown command")
+}
+
 /// Why a server refuses: the kind of error, what it is, and what to do.
 struct Reason(ErrorKind, &'static str, &'static str);
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::waiting::{self, Rng};
@@ -61,6 +61,8 @@ struct LineState {
     /// When the last answer came, on the clock of [`Moment`]: a server that is slow need not be dead.
     heard: AtomicU64,
     subscribed: Mutex<HashSet<String>>,
+    /// Which server it leads to: none where it does not say.
+    server: OnceLock<Option<Arc<str>>>,
 }
 
 /// What became of the last attempts to connect.
@@ -137,7 +139,27 @@ impl Link {
     }
 
     async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failed> {
-        let mut line = self.line().await.map_err(Failed::Unconnected)?;
+        let line = self.line().await.map_err(Failed::Unconnected)?;
+        self.send_on(line, command).await
+    }
+
+    /// The id that the server behind the present connection drew when it started, where it tells us. Asked once for each connection.
+    pub(crate) async fn server(self: &Arc<Self>) -> Result<Option<Arc<str>>, Error> {
+        let line = self.line().await?;
+        if let Some(server) = line.state.server.get() {
+            return Ok(server.clone());
+        }
+        let state = line.state.clone();
+        let server = match self.send_on(line, redis::cmd("INFO").arg("server")).await {
+            Ok(Value::VerbatimString { text, .. }) => run_id(&text),
+            Ok(answer) => run_id(&redis::from_redis_value::<String>(answer).unwrap_or_default()),
+            Err(Failed::Answered(cause)) if error::lacks_rights(&cause) => None,
+            Err(failed) => return Err(failed.into_error()),
+        };
+        Ok(state.server.get_or_init(|| server).clone())
+    }
+
+    async fn send_on(&self, mut line: Line, command: &Cmd) -> Result<Value, Failed> {
         let sent = leasehold_clock::now();
         let answer = line.connection.send_packed_command(command).await.and_then(Value::extract_error);
         match answer {
@@ -328,6 +350,11 @@ impl LineState {
     fn subscribed(&self) -> MutexGuard<'_, HashSet<String>> {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The id that a server draws when it starts, from what it says of itself.
+fn run_id(info: &str) -> Option<Arc<str>> {
+    info.lines().find_map(|line| line.trim_end().strip_prefix("run_id:")).map(Arc::from)
 }
 
 /// The same call with the script's text in place of its digest.

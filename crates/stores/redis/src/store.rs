@@ -12,8 +12,8 @@ use leasehold_core::port::{
     Renewed, Reply,
 };
 use leasehold_core::{
-    Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Moment, Name, Names, Outcome, Store, StoreClock,
-    StoreTime,
+    Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Identity, Moment, Name, Names, Outcome, Store,
+    StoreClock, StoreTime,
 };
 use redis::Cmd;
 
@@ -33,6 +33,8 @@ pub struct Redis(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     label: Arc<str>,
+    /// The number of its database.
+    database: i64,
     pub(crate) layout: Layout,
     pub(crate) space: Space,
     pub(crate) scripts: &'static Scripts,
@@ -74,6 +76,7 @@ impl Redis {
         ears.attach(&link);
         Ok(Self(Arc::new(Inner {
             label: config.label.as_str().into(),
+            database: config.info.redis_settings().db(),
             layout: config.layout,
             space: config.space.clone(),
             scripts: Scripts::of(config.layout),
@@ -280,6 +283,20 @@ impl Store for Redis {
             several_names: true,
             ..Capability::NOTHING
         }
+    }
+
+    /// A database of a server, by whichever address. A server draws an id when it starts; one that starts again is another, and so is the
+    /// connection to it.
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        let inner = self.0.clone();
+        let kind = crate::config::SCHEMES[0];
+        Call::pending(inner.link.thread.polls(async move {
+            let server = inner.link.server().await;
+            match server.map_err(|error| error.during("identity").on_store(&inner.label))? {
+                Some(id) => Ok(Identity::new(kind, format!("{id}/{}", inner.database))),
+                None => Ok(Identity::unknown(kind)),
+            }
+        }))
     }
 
     fn clock(&self) -> Call<Reply<()>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::port::{
     Acquire, Acquired, Answered, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
-use leasehold::{Capability, Error, ErrorKind, Name, Outcome, Store};
+use leasehold::{Capability, Error, ErrorKind, Identity, Name, Outcome, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::Receiver;
 use tokio::time::Sleep;
@@ -110,6 +110,10 @@ impl Store for Stormy {
 
     fn capability(&self) -> Capability {
         self.inner.capability()
+    }
+
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        self.inner.identity()
     }
 
     fn clock(&self) -> Call<Reply<()>> {
