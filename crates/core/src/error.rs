@@ -59,6 +59,7 @@ struct Inner {
     lock: Option<Name>,
     hint: Option<&'static str>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    failures: Vec<Error>,
 }
 
 impl Error {
@@ -73,7 +74,27 @@ impl Error {
             lock: None,
             hint: None,
             source: None,
+            failures: Vec::new(),
         }))
+    }
+
+    /// Several things that were done together failed, or one of them: that one's error. None where nothing failed.
+    ///
+    /// The kind is that of the gravest, the outcome unknown where one of them is; each is in [`Error::failures`].
+    pub fn of_several(operation: &'static str, failures: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let each = |failure: Self| if failure.failures().is_empty() { vec![failure] } else { failure.0.failures };
+        let mut failures: Vec<Self> = failures.into_iter().flat_map(each).collect();
+        if failures.len() < 2 {
+            return failures.pop();
+        }
+        let gravest = failures.iter().min_by_key(|failure| (failure.kind() != ErrorKind::Lost) as u8)?;
+        let unknown = failures.iter().any(|failure| failure.outcome() == Outcome::Unknown);
+        let outcome = if unknown { Outcome::Unknown } else { gravest.outcome() };
+        let said: Vec<String> = failures.iter().map(Self::to_string).collect();
+        let what = format!("{} failures: {}", said.len(), said.join("; "));
+        let mut error = Self::new(gravest.kind(), operation, what).with_outcome(outcome);
+        error.0.failures = failures;
+        Some(error)
     }
 
     /// Sets whether it took effect.
@@ -152,6 +173,11 @@ impl Error {
         self.0.lock.as_ref().map(Name::as_str)
     }
 
+    /// Every failure by itself, where several things were done together and more than one of them failed; else none.
+    pub fn failures(&self) -> &[Error] {
+        &self.0.failures
+    }
+
     /// What happened, without where and what to try.
     pub fn message(&self) -> &str {
         &self.0.message
@@ -202,7 +228,8 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as _)
+        let source = self.0.source.as_deref().map(|source| source as _);
+        source.or_else(|| self.0.failures.first().map(|first| first as _))
     }
 }
 
@@ -224,5 +251,17 @@ mod tests {
         }
         assert!(error.is_retryable());
         assert_eq!(error.source().unwrap().to_string(), "reset");
+    }
+
+    #[test]
+    fn several_failures_are_each_told() {
+        let lost = Error::new(ErrorKind::Lost, "release", "the lock was lost").on_lock(&Name::new("a").unwrap());
+        let dead = Error::new(ErrorKind::Unreachable, "release", "no answer").with_outcome(Outcome::Unknown);
+        assert!(Error::of_several("release", []).is_none());
+        let one = Error::of_several("release", [dead.clone()]).unwrap();
+        assert_eq!((one.kind(), one.failures().len()), (ErrorKind::Unreachable, 0));
+        let both = Error::of_several("release", [dead, lost]).unwrap();
+        assert_eq!((both.kind(), both.outcome(), both.failures().len()), (ErrorKind::Lost, Outcome::Unknown, 2));
+        assert!(both.to_string().contains("no answer") && both.to_string().contains("the lock was lost"), "{both}");
     }
 }
