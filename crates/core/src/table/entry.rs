@@ -478,7 +478,7 @@ impl Held {
     pub(crate) fn enter(&mut self, id: HoldId, end: Moment, term: Term, how: How) -> Grant {
         self.holds.push(Hold { id, end, kept: matches!(term, Term::Kept(_)) });
         let holds = u32::try_from(self.holds.len()).unwrap_or(u32::MAX);
-        Grant { hold: id, fence: self.fence(), holds, how }
+        Grant { hold: id, fence: self.fence(), holds, how, entered: how == How::Reentered }
     }
 
     /// Whether the next fence of the block may be handed out: the clock has gone on by as many units as fences were used.

@@ -37,7 +37,7 @@ pub use types::{
 use crate::error::{Error, ErrorKind};
 use crate::fence::Fence;
 use crate::name::Name;
-use crate::owner::RequestId;
+use crate::owner::{Owner, RequestId};
 use crate::planted::Bug;
 use crate::port::{Busy, News};
 use crate::time::{Moment, StoreTime};
@@ -166,6 +166,17 @@ impl Table {
     pub fn is_held(&self, name: &Name, hold: HoldId) -> bool {
         let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
         held.is_some_and(|held| held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold))
+    }
+
+    /// Whether this client holds a name validly for that owner; none where a lease of it may still be on its way back, and only asking
+    /// for it will tell.
+    pub fn holds_for(&self, now: Moment, name: &Name, owner: &Owner) -> Option<bool> {
+        let Some(entry) = self.entries.get(name) else { return Some(false) };
+        match entry.held.as_deref() {
+            Some(held) if held.releasing.is_none() => Some(held.holder == *owner && now + self.jumped < held.deadline),
+            Some(_) => None,
+            None => (entry.series.is_none() && entry.leaving.is_empty()).then_some(false),
+        }
     }
 
     /// How many holds this client has of a name, seen from one of them.

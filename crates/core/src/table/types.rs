@@ -235,6 +235,8 @@ pub struct Grant {
     pub holds: u32,
     /// How it came.
     pub how: How,
+    /// The owner had it already: in this client, or in another where the store counts its holds.
+    pub entered: bool,
 }
 
 /// How a grant came.

@@ -1,0 +1,552 @@
+//! Several parts, each of one store, taken together: all or none. Which one to try, to wait for or to give back next.
+//!
+//! Never does one wait who holds anything: so nobody waits in a circle, whatever is wanted in whatever order. The price is that what was
+//! taken in vain stood in others' way. So whoever is refused again and again stays away for a random while, as long as it stood there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::error::{Error, ErrorKind};
+use crate::options::Term;
+use crate::time::Moment;
+use crate::waiting::Rng;
+
+/// From so many refusals on there are pauses.
+const PATIENT: u32 = 3;
+/// A pause is at most so many times as long as was held in vain.
+const LONGER: u32 = 2;
+/// And no longer than this.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// One stands aside for so many times as long as things are usually held,
+const ASIDE: u32 = 4;
+/// but no shorter than this,
+const ASIDE_MIN: Duration = Duration::from_millis(2);
+/// and no longer than this.
+const ASIDE_MAX: Duration = Duration::from_millis(250);
+/// Among so many of those who were refused is looked for those who go first.
+const FIRST_OF: usize = 64;
+/// In all it stands aside for so many times as long: whoever is refused for ever must not keep others away for ever.
+const ASIDE_IN_ALL: u32 = 32;
+/// So often a fixed lease must have half of its time left when all are had; then it is handed out with what there is.
+const PARTICULAR: u32 = 3;
+/// So often leases may end before all are had.
+const ENDED_MAX: u32 = 10;
+
+/// Those in this process who want several parts, by when they came.
+///
+/// Nobody has a place in any line by it. But some go first: of those who were refused again and again, just now, the ones who came
+/// earliest and want nothing of each other's. Whoever wants some of what they want stands aside for a short while: without that, those
+/// who want much would starve among those who want little.
+#[derive(Debug, Default)]
+pub struct Hall {
+    guests: BTreeMap<u64, Guest>,
+    /// Those who were refused often.
+    tired: BTreeSet<u64>,
+    /// Those who go first, until when, and what they want; none where it is to be found out anew.
+    first: Option<Vec<(Aside, Wants)>>,
+    came: u64,
+    /// How long things are held, as far as was seen.
+    held_for: Duration,
+}
+
+/// When somebody came.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Came(u64);
+
+/// To be let go first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Aside {
+    /// Who.
+    pub before: Came,
+    /// Until then, unless it goes sooner.
+    pub until: Moment,
+}
+
+/// A number for each name, sorted. That two names have the same is no harm.
+type Wants = SmallVec<[u64; 8]>;
+
+#[derive(Debug)]
+struct Guest {
+    wants: Wants,
+    refusals: u32,
+    refused: Moment,
+}
+
+impl Hall {
+    /// Nobody.
+    pub const fn new() -> Self {
+        let held_for = Duration::ZERO;
+        Self { guests: BTreeMap::new(), tired: BTreeSet::new(), first: None, came: 0, held_for }
+    }
+
+    /// Somebody comes who wants this: a number for each name.
+    pub fn enter(&mut self, wants: impl IntoIterator<Item = u64>) -> Came {
+        let mut wants: Wants = wants.into_iter().collect();
+        wants.sort_unstable();
+        self.came += 1;
+        self.guests.insert(self.came, Guest { wants, refusals: 0, refused: Moment::default() });
+        Came(self.came)
+    }
+
+    /// It was refused.
+    pub fn refused(&mut self, who: Came, now: Moment) {
+        let Some(guest) = self.guests.get_mut(&who.0) else { return };
+        guest.refusals += 1;
+        guest.refused = now;
+        if guest.refusals >= PATIENT {
+            self.tired.insert(who.0);
+            self.first = None;
+        }
+    }
+
+    /// It goes: it has everything, or wants nothing any more.
+    pub fn leave(&mut self, who: Came) {
+        self.guests.remove(&who.0);
+        if self.tired.remove(&who.0) {
+            self.first = None;
+        }
+    }
+
+    /// Something was held for so long.
+    pub fn held(&mut self, span: Duration) {
+        self.held_for = if self.held_for.is_zero() { span } else { (self.held_for * 7 + span) / 8 };
+    }
+
+    /// Whom to let go first, and until when, by one who has stood aside for so long already; none where nobody is to be let go first.
+    pub fn stands_aside(&mut self, who: Came, now: Moment, so_far: Duration) -> Option<Aside> {
+        let span = (self.held_for * ASIDE).clamp(ASIDE_MIN, ASIDE_MAX);
+        if so_far >= span * ASIDE_IN_ALL {
+            return None;
+        }
+        if self.first.as_ref().is_none_or(|first| first.iter().any(|(aside, _)| aside.until <= now)) {
+            self.first = Some(self.those_who_go_first(now, span));
+        }
+        let me = self.guests.get(&who.0)?;
+        let mut first = self.first.iter().flatten().take_while(|(aside, _)| aside.before < who);
+        first.find(|(_, wants)| overlaps(wants, &me.wants)).map(|(aside, _)| *aside)
+    }
+
+    fn those_who_go_first(&self, now: Moment, span: Duration) -> Vec<(Aside, Wants)> {
+        let mut first: Vec<(Aside, Wants)> = Vec::new();
+        for (came, guest) in self.tired.iter().filter_map(|came| Some((*came, self.guests.get(came)?))).take(FIRST_OF) {
+            let aside = Aside { before: Came(came), until: guest.refused + span };
+            // Not one who waits in some line for long: it would keep others away for nothing.
+            if aside.until > now && !first.iter().any(|(_, wants)| overlaps(wants, &guest.wants)) {
+                first.push((aside, guest.wants.clone()));
+            }
+        }
+        first
+    }
+}
+
+fn overlaps(a: &[u64], b: &[u64]) -> bool {
+    a.iter().any(|name| b.binary_search(name).is_ok())
+}
+
+/// What to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Take this part, if that can be done without waiting.
+    Try(usize),
+    /// Wait for this part. Nothing is held.
+    Wait(usize),
+    /// Give back all that is held.
+    GiveBack,
+    /// Stay away for so long. Nothing is held.
+    Pause(Duration),
+    /// All are held: look whether they still are, and for how long.
+    Look,
+}
+
+/// The way to several parts.
+#[derive(Debug)]
+pub struct Pursuit {
+    held: SmallVec<[bool; 4]>,
+    /// To be waited for, when nothing is held.
+    awaited: Option<usize>,
+    /// The one that was taken last.
+    last: usize,
+    giving_back: bool,
+    pause: Option<Duration>,
+    refusals: u32,
+    ended: u32,
+    rng: Rng,
+    #[cfg(test)]
+    waits_while_holding: bool,
+}
+
+impl Pursuit {
+    /// Of so many parts, which are tried in order.
+    pub fn new(parts: usize, seed: u64) -> Self {
+        Self {
+            held: smallvec![false; parts],
+            // One alone is waited for where it is: there is nothing to give back.
+            awaited: (parts == 1).then_some(0),
+            last: 0,
+            giving_back: false,
+            pause: None,
+            refusals: 0,
+            ended: 0,
+            rng: Rng::new(seed),
+            #[cfg(test)]
+            waits_while_holding: false,
+        }
+    }
+
+    /// What to do next: the same until it is told what came of it.
+    pub fn step(&self) -> Step {
+        #[cfg(test)]
+        if let (true, Some(part)) = (self.waits_while_holding, self.awaited) {
+            return Step::Wait(part);
+        }
+        let holds = self.held.iter().any(|held| *held);
+        match (self.giving_back && holds, self.pause, self.awaited) {
+            (true, ..) => Step::GiveBack,
+            (_, Some(pause), _) => Step::Pause(pause),
+            (_, _, Some(part)) if !holds => Step::Wait(part),
+            _ => self.held.iter().position(|held| !held).map_or(Step::Look, Step::Try),
+        }
+    }
+
+    /// A part was taken.
+    pub fn granted(&mut self, part: usize) {
+        self.held[part] = true;
+        self.last = part;
+        self.awaited = None;
+    }
+
+    /// A part was not to be had without waiting: it is waited for, alone.
+    pub fn refused(&mut self, part: usize) {
+        self.refusals += 1;
+        self.awaited = Some(part);
+        self.giving_back = true;
+        #[cfg(test)]
+        if self.waits_while_holding {
+            self.giving_back = false;
+        }
+    }
+
+    /// All was given back that was held; for so long it was held in vain.
+    pub fn gave_back(&mut self, held_for: Duration) {
+        self.held.fill(false);
+        self.giving_back = false;
+        if self.refusals >= PATIENT {
+            let longest = u64::try_from((held_for * LONGER).min(PAUSE_MAX).as_nanos()).unwrap_or(u64::MAX);
+            self.pause = Some(Duration::from_nanos(self.rng.below(longest)));
+        }
+    }
+
+    /// The pause is over.
+    pub fn paused(&mut self) {
+        self.pause = None;
+    }
+
+    /// All are held, and were looked at: how much is left of each, and for how long it was taken. Answers whether they can be handed
+    /// out. Where not, they are given back, and the one that took so long is taken first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] when leases end before all are had again and again.
+    pub fn looked(&mut self, mut parts: impl Iterator<Item = (Option<Duration>, Term)>) -> Result<bool, Error> {
+        let particular = self.ended < PARTICULAR;
+        let is_enough = |(left, term): (Option<Duration>, Term)| match (left, term) {
+            (None, _) => false,
+            (Some(left), Term::Fixed(lease)) if particular => left >= lease / 2,
+            (Some(_), _) => true,
+        };
+        if parts.all(is_enough) {
+            return Ok(true);
+        }
+        self.ended += 1;
+        if self.ended > ENDED_MAX {
+            let what = "leases ended before all the locks were had";
+            let hint = "give longer leases, or keep the locks";
+            return Err(Error::new(ErrorKind::Lost, "acquire", what).with_hint(hint));
+        }
+        self.refused(self.last);
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn what_is_free_is_taken_in_order() {
+        let mut pursuit = Pursuit::new(3, 1);
+        for part in 0..3 {
+            assert_eq!(pursuit.step(), Step::Try(part));
+            pursuit.granted(part);
+        }
+        assert_eq!(pursuit.step(), Step::Look);
+        assert!(pursuit.looked([(Some(MS), Term::Kept(MS)); 3].into_iter()).unwrap());
+    }
+
+    #[test]
+    fn whoever_is_refused_holds_nothing_while_it_waits_and_keeps_what_it_waited_for() {
+        let mut pursuit = Pursuit::new(3, 1);
+        pursuit.granted(0);
+        pursuit.refused(1);
+        assert_eq!(pursuit.step(), Step::GiveBack);
+        pursuit.gave_back(MS);
+        assert_eq!(pursuit.step(), Step::Wait(1));
+        pursuit.granted(1);
+        assert_eq!(pursuit.step(), Step::Try(0));
+        pursuit.granted(0);
+        assert_eq!(pursuit.step(), Step::Try(2));
+    }
+
+    #[test]
+    fn pauses_come_after_some_refusals_and_have_a_limit() {
+        let mut pursuit = Pursuit::new(2, 1);
+        let mut pauses = 0;
+        for turn in 0..20 {
+            pursuit.granted(turn % 2);
+            pursuit.refused((turn + 1) % 2);
+            pursuit.gave_back(Duration::from_secs(9));
+            if let Step::Pause(pause) = pursuit.step() {
+                assert!(pause <= PAUSE_MAX);
+                pauses += 1;
+                pursuit.paused();
+            }
+            assert!(matches!(pursuit.step(), Step::Wait(_)));
+        }
+        assert_eq!(pauses, 18);
+    }
+
+    #[test]
+    fn a_lease_with_too_little_left_is_not_handed_out() {
+        let mut pursuit = Pursuit::new(2, 1);
+        let fixed = Term::Fixed(10 * MS);
+        for turn in 0..=ENDED_MAX {
+            while let Step::Try(part) | Step::Wait(part) = pursuit.step() {
+                pursuit.granted(part);
+            }
+            assert_eq!(pursuit.step(), Step::Look);
+            let short = [(Some(4 * MS), fixed), (None, fixed)];
+            match pursuit.looked(short.into_iter()) {
+                Ok(handed_out) => assert!(!handed_out),
+                Err(error) => {
+                    assert_eq!((error.kind(), turn), (ErrorKind::Lost, ENDED_MAX));
+                    return;
+                }
+            }
+            pursuit.gave_back(MS);
+            pursuit.paused();
+        }
+        panic!("it goes on for ever");
+    }
+
+    #[test]
+    fn after_some_turns_a_fixed_lease_is_handed_out_with_what_there_is() {
+        let mut pursuit = Pursuit::new(1, 1);
+        let little = (Some(MS), Term::Fixed(10 * MS));
+        let turns = (0..).find(|_| pursuit.looked([little].into_iter()).unwrap());
+        assert_eq!(turns, Some(PARTICULAR));
+    }
+
+    #[test]
+    fn one_stands_aside_for_those_who_came_earlier_want_the_same_and_are_refused() {
+        let mut hall = Hall::new();
+        let at = |ms| Moment::default() + ms * MS;
+        let (first, second, third) = (hall.enter([1, 2]), hall.enter([2, 3]), hall.enter([4]));
+        hall.held(10 * MS);
+        let aside = |hall: &mut Hall, who, ms| hall.stands_aside(who, at(ms), Duration::ZERO);
+        for _ in 0..PATIENT {
+            assert_eq!(aside(&mut hall, second, 1), None);
+            hall.refused(first, at(1));
+        }
+        assert_eq!(aside(&mut hall, second, 1), Some(Aside { before: first, until: at(41) }));
+        assert_eq!(aside(&mut hall, second, 41), None, "not for one who waits somewhere for long");
+        assert_eq!(hall.stands_aside(second, at(1), Duration::from_secs(9)), None, "not for ever");
+        assert_eq!(aside(&mut hall, third, 1), None, "it wants something else");
+        assert_eq!(aside(&mut hall, first, 1), None, "it came first");
+        hall.leave(first);
+        assert_eq!(aside(&mut hall, second, 1), None);
+    }
+
+    /// So many nanoseconds pass at each turn of the world.
+    const TICK: u64 = 20_000;
+    const TURNS: u64 = 100_000;
+    const TASKS: usize = 12;
+    const NAMES: usize = 8;
+    /// A world in which nothing happens for so many turns stands still.
+    const STILL: u64 = 10_000;
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Planted {
+        Nothing,
+        WaitsWhileHolding,
+        NobodyStandsAside,
+    }
+
+    /// One who wants several things again and again.
+    struct Task {
+        wants: Vec<usize>,
+        pursuit: Pursuit,
+        guest: Option<Came>,
+        /// Asleep, or busy with what it holds.
+        until: u64,
+        queued: bool,
+        holding: bool,
+        since: u64,
+        done: u32,
+    }
+
+    struct World {
+        planted: Planted,
+        now: u64,
+        rng: Rng,
+        hall: Hall,
+        holders: [Option<usize>; NAMES],
+        queues: [VecDeque<usize>; NAMES],
+        tasks: Vec<Task>,
+    }
+
+    impl World {
+        fn new(seed: u64, planted: Planted) -> Self {
+            let mut rng = Rng::new(seed);
+            let mut wants = || {
+                let size = 2 + rng.below(3) as usize;
+                let mut wants = Vec::new();
+                while wants.len() < size {
+                    let name = rng.below(NAMES as u64) as usize;
+                    if !wants.contains(&name) {
+                        wants.push(name);
+                    }
+                }
+                wants
+            };
+            let task = |wants: Vec<usize>| {
+                let pursuit = Pursuit::new(wants.len(), 0);
+                Task { wants, pursuit, guest: None, until: 0, queued: false, holding: false, since: 0, done: 0 }
+            };
+            let tasks = (0..TASKS).map(|_| task(wants())).collect();
+            let (holders, queues) = ([None; NAMES], [const { VecDeque::new() }; NAMES]);
+            let mut world = Self { planted, now: 0, rng, hall: Hall::new(), holders, queues, tasks };
+            (0..TASKS).for_each(|at| world.begin(at));
+            world
+        }
+
+        /// How often each task had all it wants; none where the world stands still.
+        fn run(mut self) -> Option<Vec<u32>> {
+            let mut acted = 0;
+            while self.now < TURNS {
+                self.now += 1;
+                let at = self.rng.below(TASKS as u64) as usize;
+                if self.now >= self.tasks[at].until && !self.tasks[at].queued {
+                    acted = self.now;
+                    self.act(at);
+                }
+                if self.now - acted > STILL {
+                    return None;
+                }
+            }
+            Some(self.tasks.iter().map(|task| task.done).collect())
+        }
+
+        fn begin(&mut self, at: usize) {
+            let seed = self.rng.draw();
+            let task = &mut self.tasks[at];
+            task.pursuit = Pursuit::new(task.wants.len(), seed);
+            task.pursuit.waits_while_holding = self.planted == Planted::WaitsWhileHolding;
+            task.guest = Some(self.hall.enter(task.wants.iter().map(|name| *name as u64)));
+            task.holding = false;
+        }
+
+        fn act(&mut self, at: usize) {
+            let moment = Moment::from_nanos(self.now * TICK);
+            let holds = self.holders.contains(&Some(at));
+            let task = &mut self.tasks[at];
+            let Some(guest) = task.guest else { return };
+            if !holds
+                && self.planted != Planted::NobodyStandsAside
+                && self.hall.stands_aside(guest, moment, Duration::ZERO).is_some()
+            {
+                return;
+            }
+            match task.pursuit.step() {
+                Step::Try(part) if self.holders[task.wants[part]].is_some() => {
+                    task.pursuit.refused(part);
+                    self.hall.refused(guest, moment);
+                }
+                Step::Wait(part) if self.holders[task.wants[part]].is_some() => {
+                    assert!(!holds || self.planted == Planted::WaitsWhileHolding, "it waits while it holds");
+                    self.queues[task.wants[part]].push_back(at);
+                    task.queued = true;
+                }
+                Step::Try(part) | Step::Wait(part) => self.give(at, self.tasks[at].wants[part]),
+                Step::Pause(pause) => {
+                    task.until = self.now + pause.as_nanos() as u64 / TICK;
+                    task.pursuit.paused();
+                }
+                Step::GiveBack => {
+                    task.pursuit.gave_back(Duration::from_nanos((self.now - task.since) * TICK));
+                    self.take_back(at);
+                }
+                Step::Look if !task.holding => {
+                    assert!(task.wants.iter().all(|name| self.holders[*name] == Some(at)), "it has not all");
+                    self.hall.leave(guest);
+                    let span = 50 + self.rng.below(50);
+                    self.hall.held(Duration::from_nanos(span * TICK));
+                    (task.holding, task.until) = (true, self.now + span);
+                    task.done += 1;
+                }
+                Step::Look => {
+                    self.take_back(at);
+                    self.begin(at);
+                }
+            }
+        }
+
+        fn give(&mut self, at: usize, name: usize) {
+            assert_eq!(self.holders[name].replace(at), None);
+            let task = &mut self.tasks[at];
+            let part = task.wants.iter().position(|wanted| *wanted == name).unwrap();
+            task.pursuit.granted(part);
+            (task.queued, task.since) = (false, self.now);
+        }
+
+        /// Those who wait get it, first come first served.
+        fn take_back(&mut self, at: usize) {
+            for name in self.tasks[at].wants.clone() {
+                if self.holders[name] == Some(at) {
+                    self.holders[name] = None;
+                    if let Some(next) = self.queues[name].pop_front() {
+                        self.give(next, name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn starves_somebody(done: &[u32]) -> bool {
+        let mean = done.iter().sum::<u32>() / TASKS as u32;
+        done.iter().any(|done| *done < mean / 4)
+    }
+
+    #[test]
+    fn worlds_go_on_and_starve_nobody() {
+        for seed in 0..20 {
+            let done = World::new(seed, Planted::Nothing).run().unwrap_or_else(|| panic!("seed {seed} stands still"));
+            assert!(!starves_somebody(&done), "seed {seed}: {done:?}");
+        }
+    }
+
+    #[test]
+    fn planted_mistakes_are_found() {
+        let stands_still = |seed: &u64| World::new(*seed, Planted::WaitsWhileHolding).run().is_none();
+        assert!((0..20).filter(stands_still).count() > 10);
+        let starves = |seed: &u64| {
+            World::new(*seed, Planted::NobodyStandsAside).run().is_some_and(|done| starves_somebody(&done))
+        };
+        assert!((0..20).filter(starves).count() > 10);
+    }
+}
