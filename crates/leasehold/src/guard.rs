@@ -33,6 +33,8 @@ pub struct Guard {
     shell: Handle,
     owner: Owner,
     pieces: SmallVec<[Piece; 1]>,
+    /// Its owner had it, or one of several, already.
+    entered: bool,
 }
 
 struct Piece {
@@ -45,7 +47,8 @@ impl Guard {
     pub(crate) fn new(shell: Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
         let piece = |(name, grant): (&Name, &Grant)| Piece { name: name.clone(), hold: grant.hold, fence: grant.fence };
         let pieces = names.as_slice().iter().zip(grants).map(piece).collect();
-        Self { shell, owner, pieces }
+        let entered = grants.iter().any(|grant| grant.entered);
+        Self { shell, owner, pieces, entered }
     }
 
     /// The fence of this grant: larger than that of every earlier grant of the name. Of several names, that of the first in order.
@@ -75,6 +78,15 @@ impl Guard {
         }
         let piece = &self.pieces[0];
         self.shell.state().table.holds(&piece.name, piece.hold)
+    }
+
+    /// Whether it re-entered, in this client or through the store.
+    pub(crate) fn has_entered(&self) -> bool {
+        self.entered
+    }
+
+    pub(crate) fn store(&self) -> &Arc<str> {
+        self.shell.store.label()
     }
 
     /// Whether the holder may act, by the clock, now.
@@ -196,7 +208,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Gives the lock back, and says how that went. Of several names all are given back, also when one fails.
+    /// Gives the lock back, and says how that went. Of several names all are given back, also when one fails; each failure is told by
+    /// [`Error::failures`].
     ///
     /// # Errors
     ///
@@ -210,15 +223,15 @@ impl Guard {
         self.shell.check_process("release")?;
         let shell = self.shell.clone();
         let mut pieces = std::mem::take(&mut self.pieces);
-        let mut result = Ok(());
+        let mut failures = Vec::new();
         while let Some(piece) = pieces.pop() {
             // Were this future dropped, the rest would be released by the guard.
             self.pieces = std::mem::take(&mut pieces);
             let one = Releasing::start(&shell, piece).run().await;
             pieces = std::mem::take(&mut self.pieces);
-            result = result.and(one);
+            failures.extend(one.err());
         }
-        result
+        Error::of_several("release", failures).map_or(Ok(()), Err)
     }
 
     /// Leaves a fixed lease to its explicit owner: it is neither given back nor renewed, and this client knows nothing more of it.
@@ -267,7 +280,7 @@ impl Guard {
         self.shell.step_entrust(&holds).map_err(labelled)
     }
 
-    fn lost_error(&self, operation: &'static str) -> Error {
+    pub(crate) fn lost_error(&self, operation: &'static str) -> Error {
         Error::new(ErrorKind::Lost, operation, "the lock was lost")
             .with_hint("another may hold it by now; check the fence at the resource")
             .on_store(self.shell.store.label())

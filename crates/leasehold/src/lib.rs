@@ -14,6 +14,7 @@
 //! ```
 //!
 //! - [`Client`]: a connection to a store. [`Lock`]: a name with options. [`Guard`]: a lock that is held.
+//! - [`lock_all`]: locks of several stores, all or none.
 //! - [`blocking`]: the same for programs without async.
 //! - [`FenceGate`]: the check at the resource.
 //! - [`examine`]: is a store fit to keep locks?
@@ -52,6 +53,7 @@ pub mod quorum;
 mod random;
 mod registry;
 mod secret;
+mod several;
 mod shell;
 mod sync;
 
@@ -64,6 +66,7 @@ pub use holder::{Holder, Status};
 pub use layer::Layer;
 pub use lock::{Attempt, Lock};
 pub use lost::LostSignal;
+pub use several::{LostOne, MultiGuard, MultiLock, lock_all};
 
 pub use leasehold_core::port::Break;
 pub use leasehold_core::table::{How, Loss};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::port::About;
 use leasehold_core::table::Want;
-use leasehold_core::{Error, ErrorKind, Names, Options, Owner, Term, WaitMode};
+use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
 use crate::asking::{Asking, Outcome};
@@ -23,16 +23,16 @@ const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// What an attempt came to: being busy is a result, not an error.
 #[derive(Debug)]
 #[must_use = "a guard that is not kept is released at once"]
-pub enum Attempt {
+pub enum Attempt<G = Guard> {
     /// The lock is ours.
-    Granted(Guard),
+    Granted(G),
     /// Another holds it.
     Busy(Holder),
 }
 
-impl Attempt {
+impl<G> Attempt<G> {
     /// The guard, where the lock is ours.
-    pub fn granted(self) -> Option<Guard> {
+    pub fn granted(self) -> Option<G> {
         match self {
             Self::Granted(guard) => Some(guard),
             Self::Busy(_) => None,
@@ -65,10 +65,10 @@ impl Attempt {
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     shell: Shared,
-    names: Names,
-    owner: Option<Owner>,
-    options: Arc<Options>,
-    about: Arc<About>,
+    pub(crate) names: Names,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) about: Arc<About>,
     bad_name: Option<Error>,
     bad_option: Option<Error>,
 }
@@ -83,9 +83,11 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-enum Patience {
+pub(crate) enum Patience {
     Once,
-    Until(leasehold_core::Moment),
+    /// Once, and not for longer than until then.
+    OnceUntil(Moment),
+    Until(Moment),
     Forever,
 }
 
@@ -217,11 +219,7 @@ impl Lock {
     ///
     /// As [`Lock::acquire`].
     pub async fn acquire_within(&self, limit: Duration) -> Result<Attempt, Error> {
-        if limit > WAIT_MAX {
-            let what = format!("waiting for {limit:?} is more than a year; leave the limit out to wait for ever");
-            return Err(Error::new(ErrorKind::BadArgument, "acquire", what));
-        }
-        self.attempt(Patience::Until(leasehold_clock::now() + limit)).await
+        self.attempt(Patience::Until(end_of_wait(limit)?)).await
     }
 
     async fn attempt(&self, patience: Patience) -> Result<Attempt, Error> {
@@ -233,23 +231,28 @@ impl Lock {
     }
 
     async fn attempt_quietly(&self, patience: Patience) -> Result<Attempt, Error> {
-        let shell = &self.shell.0;
         self.check("acquire")?;
-        // A lock that is free is taken without waiting: a loop of them must let other tasks run now and then.
-        tokio::task::coop::consume_budget().await;
         let owner = match &self.owner {
             Some(owner) => owner.clone(),
             None => random::owner()?,
         };
+        self.attempt_for(owner, patience).await
+    }
+
+    /// Without looking whether its names and options are good.
+    pub(crate) async fn attempt_for(&self, owner: Owner, patience: Patience) -> Result<Attempt, Error> {
+        let shell = &self.shell.0;
+        // A lock that is free is taken without waiting: a loop of them must let other tasks run now and then.
+        tokio::task::coop::consume_budget().await;
         let want = Want {
             names: self.names.clone(),
             owner: owner.clone(),
             options: self.options.clone(),
             about: self.about.clone(),
-            once: matches!(patience, Patience::Once),
+            once: matches!(patience, Patience::Once | Patience::OnceUntil(_)),
         };
         let limit = match patience {
-            Patience::Until(limit) => Some(limit),
+            Patience::Until(limit) | Patience::OnceUntil(limit) => Some(limit),
             _ => None,
         };
         let began = shell.is_heard().then(leasehold_clock::now);
@@ -274,11 +277,15 @@ impl Lock {
         }
     }
 
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.shell.0
+    }
+
     fn known_name(&self) -> Option<&leasehold_core::Name> {
         self.bad_name.is_none().then(|| self.names.first())
     }
 
-    fn check(&self, operation: &'static str) -> Result<(), Error> {
+    pub(crate) fn check(&self, operation: &'static str) -> Result<(), Error> {
         let shell = &self.shell.0;
         shell.check_process(operation)?;
         if let Some(fault) = self.bad_name.as_ref().or(self.bad_option.as_ref()) {
@@ -290,6 +297,15 @@ impl Lock {
         }
         Ok(())
     }
+}
+
+/// When a wait of so long is over.
+pub(crate) fn end_of_wait(limit: Duration) -> Result<Moment, Error> {
+    if limit > WAIT_MAX {
+        let what = format!("waiting for {limit:?} is more than a year; leave the limit out to wait for ever");
+        return Err(Error::new(ErrorKind::BadArgument, "acquire", what));
+    }
+    Ok(leasehold_clock::now() + limit)
 }
 
 /// Stands where a wrong name was; never sent anywhere, for the fault is reported first.

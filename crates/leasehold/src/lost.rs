@@ -57,13 +57,19 @@ impl LostSignal {
     ///
     /// Dropping the future loses nothing; call it again.
     pub async fn wait(&self) -> Option<Loss> {
-        let mut waits: Vec<_> = self.cells.iter().map(|cell| Box::pin(Self::wait_for(cell))).collect();
+        self.wait_for_one().await.map(|(_, loss)| loss)
+    }
+
+    /// The same, with which of several it was.
+    pub(crate) async fn wait_for_one(&self) -> Option<(usize, Loss)> {
+        let waits = self.cells.iter().enumerate();
+        let mut waits: Vec<_> = waits.map(|(at, cell)| (at, Box::pin(Self::wait_for(cell)))).collect();
         poll_fn(|task| {
             let mut lost = None;
             // What has ended is not polled again: the names of a group go back one after another.
-            waits.retain_mut(|wait| match wait.as_mut().poll(task) {
+            waits.retain_mut(|(at, wait)| match wait.as_mut().poll(task) {
                 Poll::Ready(End::Lost(loss)) => {
-                    lost = Some(loss);
+                    lost = Some((*at, loss));
                     false
                 }
                 Poll::Ready(End::Released) => false,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::{
-    Attempt, Break, Client, ClientBuilder, Error, Guard, Holder, Lock, LostSignal, Owner, Status, blocking,
+    Attempt, Break, Client, ClientBuilder, Error, Guard, Holder, Lock, LostOne, LostSignal, MultiGuard, MultiLock,
+    Owner, Status, blocking, lock_all,
 };
 
 fn is_send<T: Send>(value: T) -> T {
@@ -17,6 +18,9 @@ fn types_cross_threads() {
     is_send_and_sync::<Client>();
     is_send_and_sync::<Lock>();
     is_send_and_sync::<Guard>();
+    is_send_and_sync::<MultiLock>();
+    is_send_and_sync::<MultiGuard>();
+    is_send_and_sync::<LostOne>();
     is_send_and_sync::<Attempt>();
     is_send_and_sync::<LostSignal>();
     is_send_and_sync::<Owner>();
@@ -43,6 +47,14 @@ async fn futures_cross_threads() -> Result<(), Error> {
     assert!(is_send(client.inspect("a")).await?.is_held());
     assert_eq!(is_send(client.list("")).await?.len(), 1);
     assert!(!is_send(client.break_lock("b", Break::Now)).await?.is_held());
+    let both = lock_all([client.lock("b"), client.lock("c").lease(Duration::from_secs(9))]);
+    let held = is_send(both.acquire()).await?;
+    assert!(is_send(both.try_acquire()).await?.is_busy());
+    assert!(is_send(both.acquire_within(Duration::from_millis(1))).await?.is_busy());
+    drop(is_send(held.lost()));
+    assert_eq!(is_send(held.protect(async { 1 })).await?, 1);
+    is_send(held.extend(Duration::from_secs(60))).await?;
+    is_send(held.release()).await?;
     is_send(guard.release()).await?;
     is_send(client.close()).await
 }

@@ -1,0 +1,160 @@
+//! What is taken in one step, and in which order; and what is wrong with it before anything is taken.
+
+use std::sync::Arc;
+
+use leasehold_core::{Error, ErrorKind, Identity, Name, Names, Owner};
+
+use crate::handle::Handle;
+use crate::lock::Lock;
+use crate::random;
+
+/// What one step of one store takes.
+pub(super) struct Part {
+    pub(super) lock: Lock,
+    pub(super) owner: Owner,
+    /// An owner that somebody else may be as well was given.
+    is_given: bool,
+    /// Which of those that were given it was made of first.
+    pub(super) given_at: usize,
+    /// Where it is tried: the same for everybody who wants the same. Known when the stores have been asked.
+    pub(super) identity: Option<Identity>,
+}
+
+impl Part {
+    pub(super) fn names(&self) -> &[Name] {
+        self.lock.names.as_slice()
+    }
+
+    pub(super) fn client(&self) -> &Handle {
+        self.lock.handle()
+    }
+
+    fn is_of_client(&self, other: &Lock) -> bool {
+        is_same_client(&self.lock, other)
+    }
+
+    /// Whether another lock can be taken in the same step.
+    fn suits(&self, other: &Lock) -> bool {
+        self.is_of_client(other)
+            && self.client().store.capability().several_names
+            && self.lock.owner == other.owner
+            && self.lock.options == other.options
+            && self.lock.about == other.about
+    }
+}
+
+fn is_same_client(a: &Lock, b: &Lock) -> bool {
+    Arc::ptr_eq(a.handle(), b.handle())
+}
+
+/// Puts together what can be taken together. Nothing is sent.
+pub(super) fn parts(locks: &[Lock], owner: Option<&Owner>) -> Result<Vec<Part>, Error> {
+    if locks.is_empty() {
+        return Err(Error::new(ErrorKind::BadArgument, "acquire", "no lock was given; give at least one"));
+    }
+    let generated = random::owner()?;
+    let mut parts: Vec<Part> = Vec::new();
+    for (given_at, lock) in locks.iter().enumerate() {
+        lock.check("acquire")?;
+        let same_client = locks[..given_at].iter().filter(|other| is_same_client(lock, other));
+        if let Some(name) = same_client.flat_map(|other| common(other.names.as_slice(), lock.names.as_slice())).next() {
+            return Err(twice(lock.handle(), lock.handle(), name));
+        }
+        match parts.iter_mut().find(|part| part.suits(lock)) {
+            Some(part) => {
+                let names = part.names().iter().chain(lock.names.as_slice()).cloned();
+                part.lock.names = Names::new(names)?;
+            }
+            None => {
+                let owner = lock.owner.as_ref().or(owner);
+                let (is_given, owner) = (owner.is_some(), owner.unwrap_or(&generated).clone());
+                parts.push(Part { lock: lock.clone(), owner, is_given, given_at, identity: None });
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// Asks the stores who they are, and whether an owner holds anything already; then puts the parts in the order in which they are tried.
+pub(super) async fn prepare(parts: &mut [Part]) -> Result<(), Error> {
+    identify(parts).await?;
+    for part in parts.iter().filter(|part| part.is_given) {
+        hold_nothing(part).await?;
+    }
+    parts.sort_by(|a, b| (&a.identity, a.names()).cmp(&(&b.identity, b.names())));
+    Ok(())
+}
+
+async fn identify(parts: &mut [Part]) -> Result<(), Error> {
+    if parts.iter().all(|part| part.is_of_client(&parts[0].lock)) {
+        return Ok(());
+    }
+    for at in 0..parts.len() {
+        let client = parts[at].client().clone();
+        let known = parts[..at].iter().find(|part| part.is_of_client(&parts[at].lock));
+        parts[at].identity = match known {
+            Some(part) => part.identity.clone(),
+            None => Some(client.store.identity().await.map_err(|error| error.on_store(client.store.label()))?),
+        };
+        for other in &parts[..at] {
+            let name = common(other.names(), parts[at].names()).next();
+            if let (Some(name), Some(one), Some(two)) = (name, &other.identity, &parts[at].identity) {
+                match one.is_same(two) {
+                    Some(false) => {}
+                    Some(true) => return Err(twice(other.client(), &client, name)),
+                    None => return Err(untold(other.client(), &client, name)),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An owner that others may be as well, or that was given back to us, must not wait for itself.
+async fn hold_nothing(part: &Part) -> Result<(), Error> {
+    let client = part.client();
+    for name in part.names() {
+        let here = client.state().table.holds_for(leasehold_clock::now(), name, &part.owner);
+        let holds = match (here, part.owner.as_explicit()) {
+            (Some(false), Some(id)) => {
+                let inspected = client.store.inspect(name.clone()).await;
+                let inspected = inspected.map_err(|error| error.on_store(client.store.label()).on_lock(name))?;
+                let is_it = |owner: &leasehold_core::StoreOwner| owner.is_shared() && owner.to_string() == **id;
+                inspected.result.holders.iter().any(|holder| is_it(&holder.owner))
+            }
+            (here, _) => here == Some(true),
+        };
+        if holds {
+            return Err(already_held(client, name));
+        }
+    }
+    Ok(())
+}
+
+fn common<'a>(a: &'a [Name], b: &'a [Name]) -> impl Iterator<Item = &'a Name> {
+    a.iter().filter(|name| b.contains(name))
+}
+
+pub(super) fn already_held(client: &Handle, name: &Name) -> Error {
+    let what = "this owner already holds one of the locks that were to be taken together";
+    let error = Error::new(ErrorKind::AlreadyHeld, "acquire", what).with_hint("release it first");
+    error.on_store(client.store.label()).on_lock(name)
+}
+
+fn twice(one: &Handle, two: &Handle, name: &Name) -> Error {
+    let (a, b) = (one.store.label(), two.store.label());
+    let what = if a == b {
+        "the lock is given twice".to_owned()
+    } else {
+        format!("the lock is given twice: {a} and {b} are one store")
+    };
+    Error::new(ErrorKind::BadArgument, "acquire", what).on_store(b).on_lock(name)
+}
+
+fn untold(one: &Handle, two: &Handle, name: &Name) -> Error {
+    let (a, b) = (one.store.label(), two.store.label());
+    let what =
+        format!("{a} and {b} do not tell whether they are one server, and then this would be one lock given twice");
+    let hint = "allow INFO to this user, or take other names";
+    Error::new(ErrorKind::Unfit, "acquire", what).with_hint(hint).on_store(b).on_lock(name)
+}
