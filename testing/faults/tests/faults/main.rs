@@ -7,6 +7,7 @@ mod connection;
 mod many;
 mod scene;
 mod server;
+mod several;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,10 @@ fn main() -> ExitCode {
     for (name, run) in server::PLANTED {
         trials.push(redis(format!("planted::{name}"), Box::new(run)));
     }
+    for (name, run) in several::WITH_REDIS {
+        trials.push(redis(format!("several::{name}"), Box::new(run)));
+    }
+    trials.extend(several::CASES.iter().map(|(name, run)| Trial::test(format!("several::{name}"), || Ok(run()?))));
     trials.extend(checks::CASES.iter().map(|(name, run)| Trial::test(format!("file::{name}"), || Ok(run()?))));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
