@@ -285,7 +285,7 @@ impl Store for Redis {
         }
     }
 
-    /// A database of a server, by whichever address. A server draws an id when it starts; one that starts again is another, and so is the
+    /// What stands behind a prefix in a database of a server, by whichever address. A server draws an id when it starts; one that starts again is another, and so is the
     /// connection to it.
     fn identity(&self) -> Call<Result<Identity, Error>> {
         let inner = self.0.clone();
@@ -293,7 +293,7 @@ impl Store for Redis {
         Call::pending(inner.link.thread.polls(async move {
             let server = inner.link.server().await;
             match server.map_err(|error| error.during("identity").on_store(&inner.label))? {
-                Some(id) => Ok(Identity::new(kind, format!("{id}/{}", inner.database))),
+                Some(id) => Ok(Identity::new(kind, format!("{id}/{}/{}", inner.database, inner.space.0))),
                 None => Ok(Identity::unknown(kind)),
             }
         }))

@@ -188,7 +188,7 @@ async fn quiet(client: &Client) -> Checked {
     }
 }
 
-/// A server by its address, by its name, by its socket; and another database of it, which is another store.
+/// A server by its address, by its name, by its socket; and another database or prefix of it, which is another store.
 async fn two_urls_of_one_server() -> Checked {
     let server = Redis::with(leasehold_faults::servers::redis::Settings::default().socket())?;
     let port = server.address().port();
@@ -200,8 +200,10 @@ async fn two_urls_of_one_server() -> Checked {
         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
         lock_all([one.lock("a"), two.lock("b")]).acquire().await?.release().await?;
     }
-    let other = Client::connect(&format!("redis://127.0.0.1:{port}/1")).await?;
-    lock_all([one.lock("a"), other.lock("a")]).acquire().await?.release().await?;
+    for another in ["/1", "?prefix=app:"] {
+        let other = Client::connect(&format!("redis://127.0.0.1:{port}{another}")).await?;
+        lock_all([one.lock("a"), other.lock("a")]).acquire().await?.release().await?;
+    }
     // One that does not say who it is: only where it matters.
     server.command(&["ACL", "SETUSER", "default", "-info"])?;
     let silent = Client::connect(&format!("redis://127.0.0.1:{port}/2")).await?;
