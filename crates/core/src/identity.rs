@@ -24,6 +24,11 @@ impl Identity {
         Self { kind, id: None }
     }
 
+    /// Whether it says which one it is.
+    pub fn is_known(&self) -> bool {
+        self.id.is_some()
+    }
+
     /// Whether it is the same store; none where that cannot be known.
     pub fn is_same(&self, other: &Self) -> Option<bool> {
         if self.kind != other.kind {

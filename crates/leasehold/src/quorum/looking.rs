@@ -9,7 +9,9 @@ use leasehold_core::port::{
     Acquire, Acquired, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::quorum::{Member, PerServer};
-use leasehold_core::{Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Moment, Name, Outcome, Store};
+use leasehold_core::{
+    Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Identity, Moment, Name, Outcome, Store,
+};
 
 use super::Quorum;
 use super::alarm::Alarm;
@@ -20,6 +22,9 @@ use super::flights::{Flights, Landed};
 const LIMIT: Duration = Duration::from_millis(1_500);
 /// And those beyond a majority so much longer.
 const MOMENT: Duration = Duration::from_millis(10);
+
+/// What kind of store it is.
+const KIND: &str = "redlock";
 
 impl Quorum {
     /// Asks every server, and waits for as many as there are in time; only for a majority, and a moment longer, where that will do.
@@ -178,6 +183,22 @@ impl Store for Quorum {
             lease_max: if quarantine.is_zero() { longest } else { longest.min(quarantine) },
             ..Capability::NOTHING
         }
+    }
+
+    /// The servers it is made of, in whichever order; where one does not say who it is, nothing is known.
+    fn identity(&self) -> Call<Result<Identity, Error>> {
+        let calls: Vec<_> = self.members.iter().map(|member| member.identity()).collect();
+        Call::pending(async move {
+            let mut servers = Vec::new();
+            for call in calls {
+                match call.await {
+                    Ok(server) if server.is_known() => servers.push(format!("{server:?}")),
+                    _ => return Ok(Identity::unknown(KIND)),
+                }
+            }
+            servers.sort();
+            Ok(Identity::new(KIND, servers.join(",")))
+        })
     }
 
     fn clock(&self) -> Call<Reply<()>> {

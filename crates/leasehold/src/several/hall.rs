@@ -92,10 +92,7 @@ pub(super) fn held(span: Duration) {
 
 fn number(part: &Part, name: &str) -> u64 {
     let mut hasher = FixedState::with_seed(0).build_hasher();
-    match &part.identity {
-        Some(identity) => std::hash::Hash::hash(identity, &mut hasher),
-        None => std::hash::Hash::hash(&part.client().client, &mut hasher),
-    }
+    std::hash::Hash::hash(&part.client().client, &mut hasher);
     hasher.write(name.as_bytes());
     hasher.finish()
 }

@@ -16,8 +16,8 @@ pub(super) struct Part {
     is_given: bool,
     /// Which of those that were given it was made of first.
     pub(super) given_at: usize,
-    /// Where it is tried: the same for everybody who wants the same. Known when the stores have been asked.
-    pub(super) identity: Option<Identity>,
+    /// Which server keeps it, where that was asked.
+    identity: Option<Identity>,
 }
 
 impl Part {
@@ -31,6 +31,16 @@ impl Part {
 
     fn is_of_client(&self, other: &Lock) -> bool {
         is_same_client(&self.lock, other)
+    }
+
+    /// Which server keeps it: asked once.
+    async fn identity(&mut self) -> Result<Identity, Error> {
+        if let Some(identity) = &self.identity {
+            return Ok(identity.clone());
+        }
+        let client = self.client();
+        let identity = client.store.identity().await.map_err(|error| error.on_store(client.store.label()))?;
+        Ok(self.identity.insert(identity).clone())
     }
 
     /// Whether another lock can be taken in the same step.
@@ -75,35 +85,31 @@ pub(super) fn parts(locks: &[Lock], owner: Option<&Owner>) -> Result<Vec<Part>, 
     Ok(parts)
 }
 
-/// Asks the stores who they are, and whether an owner holds anything already; then puts the parts in the order in which they are tried.
+/// Asks the stores who they are, where that matters, and whether an owner holds anything already; then puts the parts in the order in which they are tried.
 pub(super) async fn prepare(parts: &mut [Part]) -> Result<(), Error> {
     identify(parts).await?;
     for part in parts.iter().filter(|part| part.is_given) {
         hold_nothing(part).await?;
     }
-    parts.sort_by(|a, b| (&a.identity, a.names()).cmp(&(&b.identity, b.names())));
+    // The same for everybody who wants the same.
+    parts.sort_by(|a, b| a.names().cmp(b.names()));
     Ok(())
 }
 
+/// Finds the same name twice on one store. Only those are asked where there is a name that another has as well.
 async fn identify(parts: &mut [Part]) -> Result<(), Error> {
-    if parts.iter().all(|part| part.is_of_client(&parts[0].lock)) {
-        return Ok(());
-    }
     for at in 0..parts.len() {
-        let client = parts[at].client().clone();
-        let known = parts[..at].iter().find(|part| part.is_of_client(&parts[at].lock));
-        parts[at].identity = match known {
-            Some(part) => part.identity.clone(),
-            None => Some(client.store.identity().await.map_err(|error| error.on_store(client.store.label()))?),
-        };
-        for other in &parts[..at] {
-            let name = common(other.names(), parts[at].names()).next();
-            if let (Some(name), Some(one), Some(two)) = (name, &other.identity, &parts[at].identity) {
-                match one.is_same(two) {
-                    Some(false) => {}
-                    Some(true) => return Err(twice(other.client(), &client, name)),
-                    None => return Err(untold(other.client(), &client, name)),
-                }
+        let (before, rest) = parts.split_at_mut(at);
+        let part = &mut rest[0];
+        for other in before {
+            let name = common(other.names(), part.names()).next().cloned();
+            // Within one client it was looked for already.
+            let Some(name) = name.filter(|_| !other.is_of_client(&part.lock)) else { continue };
+            let (one, two) = (other.identity().await?, part.identity().await?);
+            match one.is_same(&two) {
+                Some(false) => {}
+                Some(true) => return Err(twice(other.client(), part.client(), &name)),
+                None => return Err(untold(other.client(), part.client(), &name)),
             }
         }
     }
