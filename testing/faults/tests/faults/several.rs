@@ -164,7 +164,8 @@ fn report(what: &str, turns: &[u64; TASKS], longest: Duration, span: Duration) -
         *least as f64 / mean,
         by_size.join(", "),
     );
-    if (*least as f64) < mean / 4.0 {
+    // In a short while on a busy machine there are few turns: one more or less is chance.
+    if ((*least + 1) as f64) < mean / 4.0 {
         return Err(format!("one task had {least} turns, where the mean is {mean:.1}").into());
     }
     Ok(())
