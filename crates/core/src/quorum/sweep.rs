@@ -111,6 +111,11 @@ impl Sweep {
         if self.answered { next } else { next.min(self.answer_by) }
     }
 
+    /// Whether every server answered or failed at least once: whoever waits longer waits for servers that are not there.
+    pub fn is_heard(&self) -> bool {
+        self.seats.iter().all(|seat| seat.said.is_some() || seat.state == State::Done)
+    }
+
     /// Whether nothing is left to be done.
     pub fn is_done(&self) -> bool {
         self.seats.iter().all(|seat| seat.state == State::Done)

@@ -1,6 +1,7 @@
 //! The rest of the port: who holds what, hints, clocks, breaking.
 
 use std::collections::BTreeMap;
+use std::future::Future as _;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -22,6 +23,8 @@ use super::flights::{Flights, Landed};
 const LIMIT: Duration = Duration::from_millis(1_500);
 /// And those beyond a majority so much longer.
 const MOMENT: Duration = Duration::from_millis(10);
+/// Closing waits so long for servers that neither answer nor fail.
+const FAREWELL: Duration = Duration::from_millis(200);
 
 /// What kind of store it is.
 const KIND: &str = "redlock";
@@ -136,6 +139,20 @@ impl Quorum {
                     }
                 }
             }
+        })
+        .await;
+    }
+
+    /// Waits until what is given back was sent to every server that is there.
+    async fn last_errands(&self) {
+        let (until, mut alarm) = (leasehold_clock::now() + FAREWELL, Alarm::new());
+        let mut done = std::pin::pin!(self.shared.errands.done());
+        std::future::poll_fn(|task| {
+            if done.as_mut().poll(task).is_ready() || leasehold_clock::now() >= until {
+                return Poll::Ready(());
+            }
+            alarm.set(until, task.waker());
+            Poll::Pending
         })
         .await;
     }
@@ -279,8 +296,10 @@ impl Store for Quorum {
     }
 
     fn close(&self, client: ClientId) -> Call<()> {
-        let calls: Vec<Call<()>> = self.members.iter().map(|member| member.close(client)).collect();
+        let quorum = self.clone();
         Call::pending(async move {
+            quorum.last_errands().await;
+            let calls: Vec<Call<()>> = quorum.members.iter().map(|member| member.close(client)).collect();
             for call in calls {
                 call.await;
             }

@@ -22,6 +22,7 @@ use leasehold_core::quorum::{Clocks, Health, Hold, Member, PerServer, Rules, Vot
 use leasehold_core::waiting::Rng;
 use leasehold_core::{Error, ErrorKind, Moment, Name, RequestId, StoreTime};
 
+use crate::errand::Errands;
 use crate::random;
 use flights::Flights;
 
@@ -63,6 +64,8 @@ struct Shared {
     rules: Rules,
     process: u32,
     state: Mutex<State>,
+    /// What closing waits for.
+    errands: Errands,
 }
 
 struct State {
@@ -121,6 +124,7 @@ impl Quorum {
             label: format!("redlock://{}", places.join(",")).into(),
             rules,
             process: std::process::id(),
+            errands: Errands::default(),
             state: Mutex::new(State {
                 clocks: Clocks::new(servers),
                 health: Health::new(servers, Rng::new(random::seed()?)),

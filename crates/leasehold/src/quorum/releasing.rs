@@ -11,6 +11,7 @@ use super::alarm::Alarm;
 use super::background;
 use super::flights::{Flights, Landed};
 use super::{Held, Quorum};
+use crate::errand::Errand;
 
 /// Whoever gives back is answered by then, though servers are silent.
 const ANSWER: Duration = Duration::from_millis(1_500);
@@ -24,11 +25,20 @@ pub(super) struct Sweeping {
     quietly: bool,
     flights: Flights<Released>,
     alarm: Alarm,
+    /// Until every server was heard of: a process that ends must not leave locks behind.
+    errand: Option<Errand>,
 }
 
 impl Sweeping {
     pub(super) fn new(quorum: &Quorum, sweeps: Vec<(Sweep, Release)>, quietly: bool) -> Self {
-        Self { quorum: quorum.clone(), sweeps, quietly, flights: Flights::new(), alarm: Alarm::new() }
+        Self {
+            quorum: quorum.clone(),
+            sweeps,
+            quietly,
+            flights: Flights::new(),
+            alarm: Alarm::new(),
+            errand: Some(quorum.shared.errands.begin()),
+        }
     }
 
     /// Goes on until all is done; `verdict` is called after every step.
@@ -63,6 +73,9 @@ impl Sweeping {
     /// Ready when nothing is left to be done.
     pub(super) fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
         while self.step(task) {}
+        if self.sweeps.iter().all(|(sweep, _)| sweep.is_heard()) {
+            self.errand = None;
+        }
         if self.is_done() {
             return Poll::Ready(());
         }
