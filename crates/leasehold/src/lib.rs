@@ -27,6 +27,9 @@
 //! | URL | feature | store |
 //! |---|---|---|
 //! | `memory:` | `memory` (default) | this process; `memory:NAME` for one of several |
+//! | `file:PATH` | `file` | one machine, any number of processes |
+//! | `redis://host`, `redis+unix:///path` | `redis` | one Redis or Valkey server |
+//! | `redlock://a,b,c` | `redis` | a majority of independent servers; see [`quorum`] |
 //!
 //! Options ride in the query of every URL: `?keep=10s` is the lease of kept locks that do not say otherwise, `?budget=50ms` for how
 //! long a lock is passed from task to task before other processes get their turn (`0ms`: never).
