@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future as _;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -143,6 +144,33 @@ impl Quorum {
         .await;
     }
 
+    /// One server under two names would have two votes.
+    async fn are_different(&self, servers: Vec<usize>) -> Result<(), Error> {
+        let mut calls: Vec<_> = servers.iter().map(|server| (*server, self.members[*server].identity())).collect();
+        let mut known: Vec<(usize, Identity)> = Vec::new();
+        std::future::poll_fn(|task| {
+            calls.retain_mut(|(server, call)| match Pin::new(call).poll(task) {
+                Poll::Ready(Ok(identity)) if identity.is_known() => {
+                    known.push((*server, identity));
+                    false
+                }
+                Poll::Ready(_) => false,
+                Poll::Pending => true,
+            });
+            if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        for (at, (server, identity)) in known.iter().enumerate() {
+            if let Some((other, _)) = known[..at].iter().find(|(_, other)| other == identity) {
+                let labels = &self.shared.rules.servers;
+                let what =
+                    format!("{} and {} are one server: its vote would count twice", labels[*other], labels[*server]);
+                return Err(Error::new(ErrorKind::BadArgument, "connect", what));
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until what is given back was sent to every server that is there.
     async fn last_errands(&self) {
         let (until, mut alarm) = (leasehold_clock::now() + FAREWELL, Alarm::new());
@@ -222,7 +250,11 @@ impl Store for Quorum {
         let quorum = self.clone();
         Call::pending(async move {
             let found = quorum.gather("connect", false, |member| member.clock()).await;
-            quorum.answer(found.map(drop))
+            let checked = match found {
+                Ok(found) => quorum.are_different(found.into_iter().map(|(server, ())| server).collect()).await,
+                Err(error) => Err(error),
+            };
+            quorum.answer(checked)
         })
     }
 
