@@ -96,6 +96,14 @@ impl Seat {
         }
     }
 
+    /// Why it cannot be asked for a vote, now or later.
+    fn unfit(&self) -> Option<&Error> {
+        match &self.said {
+            Some(Heard::Failed(error)) if !error.is_retryable() => Some(error),
+            _ => None,
+        }
+    }
+
     fn is_up(&self) -> bool {
         matches!(&self.said, Some(Heard::Vote { vote, .. }) if vote.standing.votes())
     }
@@ -260,15 +268,31 @@ impl Attempt {
         if ends.len() + open >= majority {
             return None;
         }
+        // The others may say that it is held, and if not, how they are.
+        if open > 0 && self.too_few() && !self.is_hopeless() {
+            return None;
+        }
         self.decided = true;
         Some(self.refusal(now, rng))
     }
 
-    fn refusal(&self, now: Moment, rng: &mut Rng) -> Verdict {
+    /// Whether too few servers answer and vote, as far as is known.
+    fn too_few(&self) -> bool {
         let majority = self.rules.majority();
         let up = self.seats.iter().filter(|seat| seat.is_up()).count();
+        let busy = self.seats.iter().filter_map(Seat::busy).count();
+        up < majority && busy < majority || busy == 0
+    }
+
+    /// Whether nothing would be better later: no majority is without servers that are unfit.
+    fn is_hopeless(&self) -> bool {
+        self.seats.iter().filter_map(Seat::unfit).count() > self.seats.len() - self.rules.majority()
+    }
+
+    fn refusal(&self, now: Moment, rng: &mut Rng) -> Verdict {
+        let majority = self.rules.majority();
         let busy: PerServer<&Busy> = self.seats.iter().filter_map(Seat::busy).collect();
-        if up < majority && busy.len() < majority || busy.is_empty() {
+        if self.too_few() {
             let silent = self.seats.iter().all(|seat| matches!(seat.said, Some(Heard::Silent) | None));
             return Verdict::Failed { error: self.failure(), silent };
         }
@@ -310,13 +334,8 @@ impl Attempt {
             };
             (server, said)
         });
-        let first = self.seats.iter().find_map(|seat| match &seat.said {
-            Some(Heard::Failed(error)) if !error.is_retryable() => Some(error),
-            _ => None,
-        });
-        match first {
-            // Nothing would be better later.
-            Some(error) if self.seats.iter().all(|seat| matches!(&seat.said, Some(Heard::Failed(_)))) => error.clone(),
+        match self.seats.iter().find_map(Seat::unfit) {
+            Some(error) if self.is_hopeless() => error.clone(),
             _ => self.rules.no_quorum("acquire", said),
         }
     }
