@@ -33,8 +33,9 @@ pub(crate) fn reserved_owner(during: &'static str) -> Error {
     Error::new(ErrorKind::BadArgument, during, what).with_hint("choose another owner")
 }
 
-pub(crate) fn another_quarantine(kept: Duration) -> Error {
-    let what = format!("this server is used with a quarantine of {}", humantime::format_duration(kept));
+pub(crate) fn another_quarantine(kept: Duration, ours: Duration) -> Error {
+    let spoken = humantime::format_duration;
+    let what = format!("this server is used with a quarantine of {}, and not of {}", spoken(kept), spoken(ours));
     Error::new(ErrorKind::Unfit, "acquire", what)
         .with_hint("give every client the same `quarantine`, as it stands in the server's key leasehold_birth")
 }

@@ -85,7 +85,7 @@ impl Member for Redis {
         self.call(async move {
             let command = vote_command(&inner, &ballot, inner.is_synced().await);
             let answer = inner.run(&inner.scripts.vote, command).await;
-            let voted = answer.and_then(|value| reply::voted(value, ballot.acquire.names.as_slice()));
+            let voted = answer.and_then(|value| reply::voted(value, ballot.acquire.names.as_slice(), inner.quarantine));
             let request = &ballot.acquire;
             let stands = match &voted {
                 Ok(_) => true,
@@ -109,7 +109,7 @@ impl Member for Redis {
             store::add_leases(&mut command, &leases);
             command.arg(reply::millis(inner.quarantine)).arg(u8::from(synced));
             let answer = inner.run(&inner.scripts.uphold, command).await;
-            answer.and_then(reply::upheld).map_err(|error| error.during("renew"))
+            answer.and_then(|value| reply::upheld(value, inner.quarantine)).map_err(|error| error.during("renew"))
         })
     }
 

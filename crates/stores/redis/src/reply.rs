@@ -110,11 +110,11 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
 }
 
 /// A vote in a quorum, and the server's clock.
-pub(crate) fn voted(value: Value, names: &[Name]) -> Result<(StoreTime, Vote), Error> {
+pub(crate) fn voted(value: Value, names: &[Name], quarantine: Duration) -> Result<(StoreTime, Vote), Error> {
     let mut parts = Parts::of(value)?;
     let (what, at) = (parts.text()?, parts.time()?);
     if what == "apart" {
-        return Err(error::another_quarantine(parts.millis()?));
+        return Err(error::another_quarantine(parts.millis()?, quarantine));
     }
     let standing = standing(&mut parts)?;
     let voted = match what.as_str() {
@@ -133,11 +133,13 @@ fn standing(parts: &mut Parts) -> Result<Standing, Error> {
 }
 
 /// Renewals in a quorum, and the server's clock.
-pub(crate) fn upheld(value: Value) -> Result<(StoreTime, Upheld), Error> {
+pub(crate) fn upheld(value: Value, quarantine: Duration) -> Result<(StoreTime, Upheld), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
     let recovers = parts.number()?;
-    let Ok(recovers) = u64::try_from(recovers) else { return Err(error::another_quarantine(parts.millis()?)) };
+    let Ok(recovers) = u64::try_from(recovers) else {
+        return Err(error::another_quarantine(parts.millis()?, quarantine));
+    };
     let standing =
         if recovers == 0 { Standing::Votes } else { Standing::Recovering { left: Duration::from_millis(recovers) } };
     Ok((at, Upheld { standing, renewed: each_renewed(&mut parts)? }))
