@@ -83,6 +83,17 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub struct Snapshot(Vec<u8>);
 
+/// What a server had in its files at some time.
+#[derive(Clone, Debug)]
+pub struct Files(Vec<(PathBuf, Vec<u8>)>);
+
+impl Files {
+    /// Whether one of them has this text.
+    pub fn contain(&self, text: &str) -> bool {
+        self.0.iter().any(|(_, bytes)| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+    }
+}
+
 /// A server, which ends with this value or with the process of the test.
 #[derive(Debug)]
 pub struct Redis {
@@ -265,6 +276,43 @@ impl Redis {
     pub fn restart_from(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
         self.forget()?;
         fs::write(self.folder.path().join("dump.rdb"), &snapshot.0)?;
+        self.restart()
+    }
+
+    /// What is in its files now: of one that writes every change, all that it would come back with.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn files(&self) -> Result<Files, Failure> {
+        let mut files = Vec::new();
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(self.folder.path().join(&folder))? {
+                let entry = entry?;
+                let (path, kind) = (folder.join(entry.file_name()), entry.file_type()?);
+                if kind.is_dir() {
+                    folders.push(path);
+                } else if kind.is_file() {
+                    files.push((path, fs::read(entry.path())?));
+                }
+            }
+        }
+        Ok(Files(files))
+    }
+
+    /// Kills it where it still runs, and starts it again with the files that it had then.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come back.
+    pub fn restart_with(&mut self, files: &Files) -> Result<(), Failure> {
+        self.forget()?;
+        for (path, bytes) in &files.0 {
+            let path = self.folder.path().join(path);
+            path.parent().map(fs::create_dir_all).transpose()?;
+            fs::write(path, bytes)?;
+        }
         self.restart()
     }
 

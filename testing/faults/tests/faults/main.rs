@@ -5,6 +5,7 @@
 mod checks;
 mod connection;
 mod many;
+mod redlock;
 mod scene;
 mod server;
 mod several;
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
     }
     for (name, run) in several::WITH_REDIS {
         trials.push(redis(format!("several::{name}"), Box::new(run)));
+    }
+    for (name, run) in redlock::cases() {
+        trials.push(redis(format!("redlock::{name}"), Box::new(run)));
     }
     trials.extend(several::CASES.iter().map(|(name, run)| Trial::test(format!("several::{name}"), || Ok(run()?))));
     trials.extend(checks::CASES.iter().map(|(name, run)| Trial::test(format!("file::{name}"), || Ok(run()?))));

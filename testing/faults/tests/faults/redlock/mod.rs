@@ -1,0 +1,154 @@
+//! Five independent servers, of which some die, forget, or stand still; `redlock:` over them.
+//!
+//! - [`dying`]: as long as three of five are there, everything goes on.
+//! - [`forgetting`]: a server that came back without its memory helps nobody to a second lock.
+//! - [`leaving`]: who was refused has left nothing behind.
+//! - [`settings`]: what is refused before it does harm.
+
+mod dying;
+mod forgetting;
+mod leaving;
+mod settings;
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Attempt, Client, ErrorKind, Guard};
+use leasehold_faults::Failure;
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::redis::Settings;
+
+use crate::{Checked, Proof};
+
+pub(crate) fn cases() -> impl Iterator<Item = &'static Proof> {
+    dying::CASES.iter().chain(forgetting::CASES).chain(leaving::CASES).chain(settings::CASES)
+}
+
+const SERVERS: usize = 5;
+const MAJORITY: usize = 3;
+/// Long enough for a busy machine to renew in time, short enough to be waited for.
+const QUARANTINE: Duration = Duration::from_secs(3);
+/// How long a server is waited for: longer than by default, because the machine is busy.
+const LIMIT: Duration = Duration::from_millis(400);
+/// How late something may be that must happen, before it counts as never.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often is looked where nothing tells of a change.
+const LOOK: Duration = Duration::from_millis(10);
+/// The lock.
+const NAME: &str = "job";
+
+/// Five servers, and with which quarantine they are used.
+struct Five {
+    servers: Vec<Redis>,
+    quarantine: Duration,
+}
+
+impl Five {
+    fn start(settings: &Settings, quarantine: Duration) -> Result<Self, Failure> {
+        let servers = (0..SERVERS).map(|_| Redis::with(settings.clone())).collect::<Result<_, _>>()?;
+        Ok(Self { servers, quarantine })
+    }
+
+    /// Five that vote, all of them.
+    async fn voting(settings: &Settings, quarantine: Duration) -> Result<Self, Failure> {
+        let five = Self::start(settings, quarantine)?;
+        if !quarantine.is_zero() {
+            let client = five.client().await?;
+            five.until(
+                "all vote",
+                || five.servers.iter().try_fold(true, |all, server| Ok(all & votes(server)?)),
+                || poke(&client),
+            )
+            .await?;
+            client.close().await?;
+        }
+        Ok(five)
+    }
+
+    fn url(&self) -> String {
+        let places: Vec<String> = self.servers.iter().map(|server| server.address().to_string()).collect();
+        let (quarantine, limit) = (self.quarantine.as_millis(), LIMIT.as_millis());
+        format!("redlock://{}?quarantine={quarantine}ms&limit={limit}ms", places.join(","))
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(&self.url()).await?)
+    }
+
+    /// Waits until it is so; after every look something is done meanwhile.
+    async fn until<F: Future<Output = Checked>>(
+        &self,
+        what: &str,
+        so: impl Fn() -> Result<bool, Failure>,
+        meanwhile: impl Fn() -> F,
+    ) -> Checked {
+        let began = Instant::now();
+        while !so()? {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("{what}: not within {PATIENCE:?}").into());
+            }
+            meanwhile().await?;
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Takes a lock on exactly three servers, with a lease that nobody renews: the last two stand still meanwhile, and have nothing of it
+    /// afterwards.
+    async fn granted_on_three(&self, client: &Client, lease: Duration) -> Result<Guard, Failure> {
+        for server in &self.servers[MAJORITY..] {
+            server.stop()?;
+        }
+        let guard = client.lock(NAME).lease(lease).try_acquire().await?.granted().ok_or("nobody else has it")?;
+        // What was sent to them is too late by then.
+        tokio::time::sleep(LIMIT * 3 / 2).await;
+        for server in &self.servers[MAJORITY..] {
+            server.go_on()?;
+        }
+        let holding: Vec<bool> = self.servers.iter().map(holds).collect::<Result<_, _>>()?;
+        assert_eq!(holding, [true, true, true, false, false]);
+        Ok(guard)
+    }
+}
+
+/// Something is asked of all servers, so that they look at their birth.
+async fn poke(client: &Client) -> Checked {
+    match client.lock("poke").try_acquire().await {
+        Ok(Attempt::Granted(guard)) => Ok(guard.release().await?),
+        Ok(Attempt::Busy(_)) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NoQuorum => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a server has something of the lock.
+fn holds(server: &Redis) -> Result<bool, Failure> {
+    Ok(server.command(&["EXISTS", NAME])?.number()? == 1)
+}
+
+/// A server's birth: of which run, since when in microseconds.
+fn birth(server: &Redis) -> Result<Option<(String, u64, Duration)>, Failure> {
+    let kept = server.command(&["GET", "leasehold_birth"])?;
+    let Ok(kept) = kept.text() else { return Ok(None) };
+    let [run, since, quarantine, _] = kept.split(' ').collect::<Vec<_>>()[..] else {
+        return Err(format!("no birth: {kept:?}").into());
+    };
+    Ok(Some((run.to_owned(), since.parse()?, Duration::from_millis(quarantine.parse()?))))
+}
+
+/// Whether a server votes, as it stands in the record of its birth.
+fn votes(server: &Redis) -> Result<bool, Failure> {
+    let Some((run, since, quarantine)) = birth(server)? else { return Ok(false) };
+    if run != run_of(server)? {
+        return Ok(false);
+    }
+    let time = server.command(&["TIME"])?;
+    let [seconds, micros] = time.texts()?[..] else { return Err("no time".into()) };
+    let now = seconds.parse::<u64>()? * 1_000_000 + micros.parse::<u64>()?;
+    Ok(u128::from(now.saturating_sub(since)) >= quarantine.as_micros())
+}
+
+fn run_of(server: &Redis) -> Result<String, Failure> {
+    let info = server.command(&["INFO", "server"])?;
+    let run = info.text()?.lines().find_map(|line| line.strip_prefix("run_id:")).ok_or("no run")?;
+    Ok(run.to_owned())
+}
