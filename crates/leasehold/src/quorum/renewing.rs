@@ -4,8 +4,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::port::{Renew, Renewed, Reply};
-use leasehold_core::quorum::{Ballot, Upholding, Vote};
-use leasehold_core::{Moment, RequestId};
+use leasehold_core::quorum::{Ballot, Upholding, Vote, Voted};
+use leasehold_core::{Moment, RequestId, waiting};
 
 use super::Quorum;
 use super::alarm::Alarm;
@@ -14,6 +14,8 @@ use super::flights::{Flights, Landed};
 
 /// Renewals go out in batches, and are waited for longer than a vote: nobody waits for them but the keeper.
 const SLOWEST: Duration = Duration::from_millis(500);
+/// So often a server is asked for its vote anew after one renewal.
+const TRIES: u32 = 6;
 
 impl Quorum {
     pub(super) async fn uphold(self, leases: Vec<Renew>) -> Reply<Vec<Renewed>> {
@@ -91,40 +93,59 @@ impl Quorum {
                 }
                 upholding.answered(server, sent, now, reply);
             }
-            let mut ballots = quorum.ballots(&upholding, &leases);
-            let mut votes = Flights::new();
-            let mut asked = Vec::new();
-            for (number, (server, id, sent, ballot)) in ballots.drain(..).enumerate() {
-                votes.send(
-                    server,
-                    u32::try_from(number).unwrap_or(u32::MAX),
-                    sent,
-                    quorum.members[server].vote(ballot),
-                );
-                asked.push(id);
-            }
-            while let Some(Landed { server, round, reply, .. }) = votes.next(&quorum).await {
-                quorum.voted_anew(asked[round as usize], server, &reply);
-            }
+            quorum.ask_anew(&upholding, &leases).await;
         });
     }
 
-    fn ballots(&self, upholding: &Upholding, leases: &[Renew]) -> Vec<(usize, RequestId, Moment, Ballot)> {
+    /// Asks every server that lacks a lease; one where somebody else is trying just then is asked again, so that a lock that many want
+    /// does not end with the servers that forgot it.
+    async fn ask_anew(&self, upholding: &Upholding, leases: &[Renew]) {
+        let mut vacant: Vec<(usize, usize)> = Vec::new();
+        for lease in 0..leases.len() {
+            vacant.extend(upholding.vacant(lease).map(|server| (lease, server)));
+        }
+        for tries in 0..TRIES {
+            if tries > 0 {
+                let pause = waiting::retry_pause(&mut self.state().rng, tries);
+                self.pause(pause).await;
+            }
+            let mut votes = Flights::new();
+            let mut asked = Vec::new();
+            for (lease, server, id, sent, ballot) in self.ballots(&vacant, leases) {
+                let number = u32::try_from(asked.len()).unwrap_or(u32::MAX);
+                votes.send(server, number, sent, self.members[server].vote(ballot));
+                asked.push((lease, id));
+            }
+            vacant.clear();
+            while let Some(Landed { server, round, reply, .. }) = votes.next(self).await {
+                let (lease, id) = asked[round as usize];
+                self.voted_anew(id, server, &reply);
+                if matches!(&reply, Ok(answered) if matches!(answered.result.voted, Voted::Busy(_))) {
+                    vacant.push((lease, server));
+                }
+            }
+            if vacant.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Ballots for those that are still held: of a lease, to a server.
+    fn ballots(&self, vacant: &[(usize, usize)], leases: &[Renew]) -> Vec<(usize, usize, RequestId, Moment, Ballot)> {
         let now = leasehold_clock::now();
         let mut state = self.state();
         let state = &mut *state;
         let mut ballots = Vec::new();
-        for (number, renew) in leases.iter().enumerate() {
+        for (lease, server) in vacant.iter().copied() {
+            let renew = &leases[lease];
             let Some(id) = renew.hold else { continue };
-            let Some(held) = state.holds.get_mut(&id) else { continue };
+            let Some(held) = state.holds.get_mut(&id).filter(|held| now < held.ends) else { continue };
             if held.hold.block().first != renew.lease.fence || !held.names.contains(&renew.lease.name) {
                 continue;
             }
-            for server in upholding.vacant(number) {
-                let rules = &self.shared.rules;
-                let ballot = held.hold.ask_anew(rules, server, &renew.lease.name, renew.term, now, &state.clocks);
-                ballots.extend(ballot.map(|ballot| (server, id, now, ballot)));
-            }
+            let rules = &self.shared.rules;
+            let ballot = held.hold.ask_anew(rules, server, &renew.lease.name, renew.term, now, &state.clocks);
+            ballots.extend(ballot.map(|ballot| (lease, server, id, now, ballot)));
         }
         ballots
     }

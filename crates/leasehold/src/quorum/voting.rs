@@ -99,7 +99,7 @@ impl Quorum {
         }
     }
 
-    async fn pause(&self, span: Duration) {
+    pub(super) async fn pause(&self, span: Duration) {
         let until = leasehold_clock::now() + span;
         let mut alarm = Alarm::new();
         std::future::poll_fn(|task| {

@@ -108,19 +108,22 @@ async fn rolling_restart() -> Checked {
     let fence = guard.fence();
     let enough = Arc::new(AtomicBool::new(false));
     let other = tokio::spawn(tries_all_the_time(two.clone(), fence, enough.clone()));
+    // What the other one had when it was granted is asked for with the next renewal.
+    let all = |five: &Five| five.servers.iter().try_fold(true, |all, server| Ok(all & holds(server)?));
+    five.until("all have it", || all(&five), async || Ok(())).await?;
     for number in 0..five.servers.len() {
         five.servers[number].restart_empty()?;
         let again = || Ok(votes(&five.servers[number])?);
         let is_kept = async || {
             if !guard.is_valid() {
-                return Err(format!("it was lost with server {number}").into());
+                let holding: Vec<bool> = five.servers.iter().map(holds).collect::<Result<_, _>>()?;
+                return Err(format!("lost with server {number}: {:?}, held by {holding:?}", guard.lost().await).into());
             }
             poke(&two).await
         };
         five.until("it votes again", again, is_kept).await?;
     }
-    let all = || five.servers.iter().try_fold(true, |all, server| Ok(all & holds(server)?));
-    five.until("all have it again", all, async || Ok(())).await?;
+    five.until("all have it again", || all(&five), async || Ok(())).await?;
     assert!(guard.is_valid());
     let lost = tokio::time::timeout(Duration::ZERO, guard.lost()).await;
     assert!(lost.is_err(), "it was lost: {lost:?}");
