@@ -55,7 +55,8 @@ impl ClientBuilder {
             }
         }
         let client = match self.connect().await {
-            Err(error) if error.kind() == ErrorKind::Unfit => {
+            // Of a quorum, what is wrong stands in the checks of its servers.
+            Err(error) if matches!(error.kind(), ErrorKind::Unfit | ErrorKind::NoQuorum) => {
                 checks.push(failed("opening", &error));
                 return Ok(checks);
             }
@@ -82,7 +83,7 @@ async fn try_out(client: &Client) -> Result<Check, Error> {
     };
     match tried {
         Ok(()) => Ok(Check::new("take and release", Verdict::Ok, format!("{:.1?}", began.elapsed()))),
-        Err(error) if error.is_retryable() => Err(error),
+        Err(error) if error.is_retryable() && error.kind() != ErrorKind::NoQuorum => Err(error),
         Err(error) => Ok(failed("take and release", &error)),
     }
 }

@@ -188,6 +188,8 @@ impl StoreUrl {
             scheme if leasehold_redis::SCHEMES.contains(&scheme) => {
                 leasehold_redis::examine(&self.redis(scheme)?).await
             }
+            #[cfg(feature = "redis")]
+            REDLOCK => crate::quorum::examine(&self.redlock()?.0).await,
             scheme => Err(unknown(scheme)),
         }
     }

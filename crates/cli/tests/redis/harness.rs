@@ -114,6 +114,13 @@ impl Checks {
         line
     }
 
+    /// Those of one server among several.
+    pub(crate) fn at(&self, label: &str) -> Self {
+        let label = format!("{label}: ");
+        let of = |line: &&Value| line["found"].as_str().is_some_and(|found| found.starts_with(&label));
+        Self(self.0.iter().filter(of).cloned().collect())
+    }
+
     /// No other checks failed than these.
     pub(crate) fn only_fail(&self, checks: &[&str]) {
         let failed = self.0.iter().filter(|line| line["status"] == "fail");

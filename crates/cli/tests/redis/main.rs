@@ -7,6 +7,7 @@ mod doctor;
 mod harness;
 mod nesting;
 mod places;
+mod redlock;
 
 use std::process::ExitCode;
 
@@ -15,7 +16,8 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
     let missing = Redis::is_there().err();
-    let cases = doctor::CASES.iter().chain(bad_input::CASES).chain(places::CASES).chain(nesting::CASES);
+    let cases =
+        doctor::CASES.iter().chain(bad_input::CASES).chain(places::CASES).chain(nesting::CASES).chain(redlock::CASES);
     let trials = cases.map(|(name, run)| match &missing {
         Some(error) if Missing::may_be_ignored(error) => {
             Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)

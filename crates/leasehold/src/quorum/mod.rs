@@ -5,6 +5,8 @@
 
 mod alarm;
 mod background;
+#[cfg(feature = "redis")]
+mod examine;
 mod flights;
 mod looking;
 mod releasing;
@@ -24,6 +26,8 @@ use leasehold_core::{Error, ErrorKind, Moment, Name, RequestId, StoreTime};
 
 use crate::errand::Errands;
 use crate::random;
+#[cfg(feature = "redis")]
+pub(crate) use examine::examine;
 use flights::Flights;
 
 /// How long a server does not vote that may have forgotten, where nothing else is said.

@@ -25,5 +25,5 @@ mod script;
 mod store;
 
 pub use config::{Config, Layout, SCHEMES};
-pub use examine::examine;
+pub use examine::{Seen, examine, examine_member};
 pub use store::Redis;

@@ -152,6 +152,82 @@ pub(super) fn replicas(info: &Info) -> Check {
     }
 }
 
+/// What a restart of one server of a quorum loses: nothing that the others do not make up for, where it waits before it votes again.
+pub(super) fn persistence_of_member(info: &Info, quarantine: Duration) -> Check {
+    let found = persistence(info);
+    if found.verdict != Verdict::Warn || quarantine.is_zero() {
+        return found;
+    }
+    let waits = humantime::format_duration(quarantine);
+    ok(found.check, format!("{}; it does not vote for {waits} after a restart", found.found))
+}
+
+/// A quorum is of masters without replicas.
+pub(super) fn replicas_of_member(info: &Info) -> Check {
+    let found = replicas(info);
+    match info.number("connected_slaves") {
+        Some(many) if many > 0 && found.verdict == Verdict::Warn => {
+            let advice = "a replica that takes over has forgotten the last grants, and nothing tells that it must not vote: use masters \
+                          without replicas";
+            fail(found.check, found.found, advice)
+        }
+        _ => found,
+    }
+}
+
+/// Since when the server runs.
+pub(super) fn uptime(info: &Info) -> Check {
+    match info.number("uptime_in_seconds") {
+        Some(seconds) => ok("uptime", humantime::format_duration(Duration::from_secs(seconds)).to_string()),
+        None => warn("uptime", UNSAID, ASK_WHOEVER_RUNS_IT),
+    }
+}
+
+/// Whether a server of a quorum votes now: not for a quarantine after it may have forgotten. As `scripts/birth.lua` decides.
+pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_micros: i128) -> Check {
+    const CHECK: &str = "voting";
+    let spoken = humantime::format_duration;
+    let parts: Vec<&str> = kept.map(|kept| kept.split(' ').collect()).unwrap_or_default();
+    let Some(here) = info.get("run_id") else {
+        return fail(
+            CHECK,
+            UNSAID,
+            "a server that cannot tell whether it forgot does not vote: let this user call INFO",
+        );
+    };
+    let [run, born, of, synced] = parts[..] else {
+        return ok(CHECK, "it was not asked for a vote yet (there is no leasehold_birth)");
+    };
+    let of = Duration::from_millis(of.parse().unwrap_or(0));
+    if of != quarantine {
+        let found = format!("it is used with a quarantine of {}, and not of {}", spoken(of), spoken(quarantine));
+        return fail(CHECK, found, "give every client the same `quarantine`, as it stands in leasehold_birth");
+    }
+    if quarantine.is_zero() {
+        let found = "it votes, also when it has just forgotten: there is no quarantine";
+        return warn(
+            CHECK,
+            found,
+            "a server that restarts empty can help a second client to the same lock: set quarantine=60s",
+        );
+    }
+    let is_synced = info.get("aof_enabled") == Some("1") && info.get("appendfsync") == Some("always");
+    if run != here && !(synced == "1" && is_synced) {
+        let found = format!("it was started anew since it voted last, and does not vote for {}", spoken(quarantine));
+        return warn(CHECK, found, "it waits until every lock that it may have forgotten is over");
+    }
+    let age = u64::try_from(now_micros - born.parse::<i128>().unwrap_or(now_micros)).unwrap_or(0);
+    let age = Duration::from_secs(Duration::from_micros(age).as_secs());
+    match quarantine.checked_sub(age) {
+        Some(left) if !left.is_zero() => {
+            let found =
+                format!("it does not vote for another {} (leasehold_birth is {} old)", spoken(left), spoken(age));
+            warn(CHECK, found, "it waits until every lock that it may have forgotten is over")
+        }
+        _ => ok(CHECK, format!("it votes; it has forgotten nothing for {} (leasehold_birth)", spoken(age))),
+    }
+}
+
 /// How long a round trip takes.
 pub(super) fn latency(median: Duration, worst: Duration, limit: Duration) -> Check {
     let found = format!("{median:.1?} a round trip, at worst {worst:.1?}");
@@ -226,6 +302,31 @@ mod tests {
         is(&clock(-5_000_000, ms, now), Verdict::Warn, "5.0s behind ours");
         is(&clock(5_000_000, ms * 6_000, now), Verdict::Ok, "ahead");
         is(&clock(0, ms, 0), Verdict::Fail, "2020");
+    }
+
+    #[test]
+    fn votes_of_a_quorum() {
+        let minute = Duration::from_secs(60);
+        let of = |kept, at: i128| voting(&[("run_id", "a1")].into(), kept, minute, at * 1_000_000);
+        is(&of(None, 100), Verdict::Ok, "not asked");
+        is(&of(Some("a1 100000000 60000 0"), 130), Verdict::Warn, "another 30s");
+        is(&of(Some("a1 100000000 60000 0"), 161), Verdict::Ok, "it votes");
+        is(&of(Some("b2 100000000 60000 1"), 161), Verdict::Warn, "started anew");
+        is(&of(Some("a1 100000000 5000 0"), 161), Verdict::Fail, "of 5s, and not of 1m");
+        let synced = [("run_id", "a1"), ("aof_enabled", "1"), ("appendfsync", "always")];
+        is(&voting(&synced.into(), Some("b2 100000000 60000 1"), minute, 161_000_000), Verdict::Ok, "it votes");
+        is(&voting(&synced.into(), Some(" 0 0 0"), Duration::ZERO, 161_000_000), Verdict::Warn, "no quarantine");
+        is(&voting(&Info::default(), None, minute, 0), Verdict::Fail, "does not say");
+    }
+
+    #[test]
+    fn servers_of_a_quorum_are_masters_without_replicas() {
+        is(&replicas_of_member(&[("role", "master"), ("connected_slaves", "1")].into()), Verdict::Fail, "1, which");
+        is(&replicas_of_member(&[("role", "slave"), ("connected_slaves", "0")].into()), Verdict::Fail, "itself");
+        is(&replicas_of_member(&[("role", "master"), ("connected_slaves", "0")].into()), Verdict::Ok, "none");
+        let forgets = [("aof_enabled", "0"), ("save", "")];
+        is(&persistence_of_member(&forgets.into(), Duration::from_secs(60)), Verdict::Ok, "does not vote for 1m");
+        is(&persistence_of_member(&forgets.into(), Duration::ZERO), Verdict::Warn, "forgets every lock");
     }
 
     #[test]

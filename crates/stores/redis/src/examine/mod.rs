@@ -2,6 +2,7 @@
 
 mod findings;
 mod info;
+mod member;
 mod rights;
 mod stuck;
 
@@ -14,6 +15,8 @@ use crate::config::Config;
 use crate::runtime::Thread;
 use crate::store::Redis;
 use info::Info;
+
+pub use member::{Seen, examine_member};
 
 /// So many calls are timed.
 const TIMED: u32 = 20;
@@ -87,8 +90,13 @@ impl Server {
         Ok(findings::latency(took[took.len() / 2], took[took.len() - 1], self.limit))
     }
 
-    /// The narrowest of some looks at its clock.
     async fn clock(&self) -> Result<Check, Error> {
+        let (took, ahead) = self.clock_beside_ours().await?;
+        Ok(findings::clock(ahead, took, findings::wall_micros() + ahead))
+    }
+
+    /// The narrowest of some looks at its clock: how long it took, and how many microseconds it is ahead of ours.
+    async fn clock_beside_ours(&self) -> Result<(Duration, i128), Error> {
         let mut best: Option<(Duration, i128)> = None;
         for _ in 0..TIMED {
             let (began, before) = (leasehold_clock::now(), findings::wall_micros());
@@ -99,8 +107,7 @@ impl Server {
                 best = Some((took, ahead));
             }
         }
-        let (took, ahead) = best.unwrap_or_default();
-        Ok(findings::clock(ahead, took, findings::wall_micros() + ahead))
+        Ok(best.unwrap_or_default())
     }
 
     /// Calls the script that only looks, with nothing to look at.

@@ -1,0 +1,179 @@
+//! The command line over several servers: exit codes, and what `doctor` finds at each and beside the others.
+
+use std::time::{Duration, Instant};
+
+use leasehold_faults::Failure;
+use leasehold_faults::servers::Redis;
+use leasehold_faults::servers::redis::Settings;
+
+use crate::harness::{Case, Checked, Held, run, until_info, url};
+
+pub(crate) const CASES: &[Case] = &[
+    ("redlock::two_of_five_may_be_gone_and_three_may_not", two_of_five_may_be_gone_and_three_may_not),
+    ("redlock::wrong_servers_and_settings", wrong_servers_and_settings),
+    ("redlock::doctor_finds_servers_fit", doctor_finds_servers_fit),
+    ("redlock::doctor_sees_who_does_not_vote", doctor_sees_who_does_not_vote),
+    ("redlock::doctor_sees_one_server_twice", doctor_sees_one_server_twice),
+    ("redlock::doctor_sees_replicas", doctor_sees_replicas),
+    ("redlock::doctor_sees_who_is_gone", doctor_sees_who_is_gone),
+    ("redlock::doctor_sees_clocks_apart", doctor_sees_clocks_apart),
+];
+
+const DOCTOR: &[&str] = &["doctor", "--json"];
+const ACQUIRE: &[&str] = &["acquire", "a", "--no-wait"];
+
+fn start(many: usize) -> Result<Vec<Redis>, Failure> {
+    (0..many).map(|_| Redis::start()).collect()
+}
+
+fn over(servers: &[Redis], options: &str) -> String {
+    let places: Vec<String> = servers.iter().map(|server| server.address().to_string()).collect();
+    format!("redlock://{}?limit=400ms&{options}", places.join(","))
+}
+
+fn two_of_five_may_be_gone_and_three_may_not() -> Checked {
+    let mut servers = start(5)?;
+    let url = over(&servers, "quarantine=0s");
+    servers[0].kill()?;
+    servers[3].kill()?;
+    let held = Held::start(&url, &["run", "a"]);
+    run(&url, ACQUIRE).is(75);
+    held.ends(0);
+    run(&url, ACQUIRE).is(0);
+    servers[4].kill()?;
+    for args in [ACQUIRE, &["run", "b", "--wait", "1s", "--", "true"]] {
+        let began = Instant::now();
+        let ran = run(&url, args);
+        assert!(began.elapsed() < Duration::from_secs(15), "{ran:?} after {:?}", began.elapsed());
+        ran.fails(69, "no quorum", "");
+        for server in &servers {
+            assert!(ran.err.contains(&server.address().to_string()), "{} is missing: {ran:?}", server.address());
+        }
+    }
+    Ok(())
+}
+
+fn wrong_servers_and_settings() -> Checked {
+    let servers = start(4)?;
+    run(&over(&servers[..2], ""), ACQUIRE).fails(64, "three servers or more", "");
+    run(&over(&servers, ""), ACQUIRE).fails(64, "even=yes", "");
+    let places = servers[0].address();
+    let twice = format!("redlock://{places},{places},{}", servers[1].address());
+    run(&twice, ACQUIRE).fails(64, "named twice", "");
+    let three = &servers[..3];
+    run(&over(three, "quarantine=2s"), &["acquire", "a", "--lease", "3s"]).fails(64, "2s", "");
+    // Those that were never used vote when they are a quarantine old.
+    run(&over(three, "quarantine=2s"), &["run", "a", "--wait", "30s", "--", "true"]).is(0);
+    let shorter = ["acquire", "a", "--no-wait", "--lease", "2s"];
+    run(&over(three, "quarantine=3s"), &shorter).fails(78, "a quarantine of 2s, and not of 3s", "quarantine");
+    Ok(())
+}
+
+fn doctor_finds_servers_fit() -> Checked {
+    let servers = start(3)?;
+    let store = over(&servers, "quarantine=1s");
+    run(&store, &["run", "a", "--wait", "30s", "--", "true"]).is(0);
+    let checks = run(&store, DOCTOR).is(0).checks();
+    for server in &servers {
+        let at = checks.at(&url(server));
+        at.has("version", "ok", ".");
+        at.has("mode", "ok", "standalone");
+        at.has("persistence", "ok", "does not vote for 1s after a restart");
+        at.has("uptime", "ok", "s");
+        at.has("eviction", "ok", "no limit");
+        at.has("replicas", "ok", "none");
+        at.has("permissions", "ok", "");
+        at.has("scripts", "ok", "");
+        at.has("voting", "ok", "it votes");
+    }
+    checks.has("different servers", "ok", "3");
+    checks.has("clocks", "ok", "apart");
+    checks.has("opening", "ok", "redlock://");
+    checks.has("take and release", "ok", "");
+    checks.only_fail(&[]);
+    let without = start(3)?;
+    let store = over(&without, "quarantine=0s");
+    run(&store, ACQUIRE).is(0);
+    run(&store, DOCTOR).is(0).checks().at(&url(&without[0])).has("voting", "warn", "no quarantine");
+    Ok(())
+}
+
+fn doctor_sees_who_does_not_vote() -> Checked {
+    let mut servers = start(3)?;
+    let store = over(&servers, "quarantine=5s");
+    run(&store, &["run", "a", "--wait", "30s", "--", "true"]).is(0);
+    servers[0].restart_empty()?;
+    // Somebody asks all of them, and leaves the record of its birth.
+    let began = Instant::now();
+    while servers[0].command(&["EXISTS", "leasehold_birth"])?.number()? == 0 {
+        run(&store, &["run", "a", "--wait", "30s", "--", "true"]).is(0);
+        assert!(began.elapsed() < Duration::from_secs(4), "it was never asked");
+    }
+    let checks = run(&store, DOCTOR).is(0).checks();
+    checks.at(&url(&servers[0])).has("voting", "warn", "does not vote for another");
+    checks.at(&url(&servers[1])).has("voting", "ok", "it votes");
+    checks.has("take and release", "ok", "");
+    let other = over(&servers, "quarantine=7s");
+    let checks = run(&other, DOCTOR).is(78).checks();
+    checks.at(&url(&servers[1])).has("voting", "fail", "of 5s, and not of 7s");
+    checks.has("take and release", "fail", "of 5s, and not of 7s");
+    Ok(())
+}
+
+fn doctor_sees_one_server_twice() -> Checked {
+    let servers = start(2)?;
+    let (port, other) = (servers[0].address().port(), servers[1].address());
+    let twice = format!("redlock://127.0.0.1:{port},localhost:{port},{other}?quarantine=0s");
+    let checks = run(&twice, DOCTOR).is(78).checks();
+    let found = checks.has("different servers", "fail", "one server")["found"].to_string();
+    for name in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {
+        assert!(found.contains(&name), "{name} is missing: {found}");
+    }
+    checks.only_fail(&["different servers"]);
+    Ok(())
+}
+
+fn doctor_sees_replicas() -> Checked {
+    let servers = start(4)?;
+    let port = servers[0].address().port().to_string();
+    servers[3].command(&["REPLICAOF", "127.0.0.1", &port])?;
+    until_info(&servers[3], "replication", "master_link_status:up")?;
+    let masters = run(&over(&servers[..3], "quarantine=0s"), DOCTOR).is(78).checks();
+    masters.at(&url(&servers[0])).has("replicas", "fail", "1, which get every grant after");
+    masters.only_fail(&["replicas"]);
+    let replica = run(&over(&servers[1..], "quarantine=0s"), DOCTOR).is(78).checks();
+    replica.at(&url(&servers[3])).has("replicas", "fail", "itself a replica");
+    replica.has("take and release", "ok", "");
+    Ok(())
+}
+
+fn doctor_sees_who_is_gone() -> Checked {
+    let mut servers = start(3)?;
+    let store = over(&servers, "quarantine=0s");
+    servers[1].kill()?;
+    let checks = run(&store, DOCTOR).is(0).checks();
+    checks.at(&url(&servers[1])).has("reaching", "warn", "");
+    checks.has("take and release", "ok", "");
+    servers[2].kill()?;
+    let checks = run(&store, DOCTOR).is(78).checks();
+    for server in &servers[1..] {
+        checks.at(&url(server)).has("reaching", "fail", "");
+    }
+    checks.at(&url(&servers[0])).has("version", "ok", ".");
+    servers[0].kill()?;
+    run(&store, DOCTOR).fails(69, &url(&servers[0]), "");
+    Ok(())
+}
+
+fn doctor_sees_clocks_apart() -> Checked {
+    if Redis::clock_is_settable().is_err() {
+        // Without a compiler there is no such clock; the verdict itself is tried beside its code.
+        return Ok(());
+    }
+    let servers = [Redis::with(Settings::default().settable_clock())?, Redis::start()?, Redis::start()?];
+    servers[0].set_clock(5)?;
+    let checks = run(&over(&servers, "quarantine=0s"), DOCTOR).is(78).checks();
+    let found = checks.has("clocks", "fail", "apart")["found"].to_string();
+    assert!(found.contains(&format!("{} is ahead of", url(&servers[0]))), "{found}");
+    Ok(())
+}
