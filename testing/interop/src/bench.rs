@@ -30,7 +30,7 @@ fn of(processes: usize, threads: usize) -> Result<u64, Failure> {
     let redisson = Peer::measured_redisson().ok_or("no Redisson")?;
     let server = Redis::start()?;
     let drivers: Result<Vec<Driver>, Failure> =
-        (0..processes).map(|_| Driver::keeping(KEEP, redisson, server.address())).collect();
+        (0..processes).map(|_| Driver::keeping(KEEP, redisson, &[server.address()])).collect();
     let mut drivers = drivers?;
     for driver in &mut drivers {
         driver.tell(&format!("bench bench {threads} {SECONDS}"))?;

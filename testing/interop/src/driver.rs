@@ -55,14 +55,15 @@ struct Ready {
 
 impl Driver {
     /// Starts one, and waits until it is connected.
-    pub(crate) fn start(peer: Peer, server: SocketAddr) -> Result<Self, Failure> {
-        Self::keeping(KEEP, peer, server)
+    pub(crate) fn start(peer: Peer, servers: &[SocketAddr]) -> Result<Self, Failure> {
+        Self::keeping(KEEP, peer, servers)
     }
 
     /// As `start`, with another lease for locks that are kept alive.
-    pub(crate) fn keeping(keep: Duration, peer: Peer, server: SocketAddr) -> Result<Self, Failure> {
+    pub(crate) fn keeping(keep: Duration, peer: Peer, servers: &[SocketAddr]) -> Result<Self, Failure> {
         let mut command = peer.command()?;
-        command.args([server.port().to_string(), keep.as_millis().to_string()]);
+        let ports: Vec<String> = servers.iter().map(|server| server.port().to_string()).collect();
+        command.args([ports.join(","), keep.as_millis().to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process =
             command.spawn().map_err(|error| format!("{}: {error}; say testing/interop/run", peer.name))?;

@@ -1,4 +1,4 @@
-//! leasehold and other languages' lock libraries on one Redis server: `testing/interop/run`, which builds the drivers of the others first.
+//! leasehold and other languages' lock libraries on one Redis server, or over three: `testing/interop/run`, which builds the drivers of the others first.
 
 mod bench;
 mod cases;

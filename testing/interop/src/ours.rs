@@ -17,8 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Obeys until standard input ends.
 pub(crate) fn drive(arguments: &[String]) -> Result<(), Failure> {
-    let [layout, port, keep_ms] = arguments else { return Err("drive LAYOUT PORT KEEP_MS".into()) };
-    let url = format!("redis://127.0.0.1:{port}?layout={layout}&keep={keep_ms}ms");
+    let [layout, ports, keep_ms] = arguments else { return Err("drive LAYOUT PORT[,PORT…] KEEP_MS".into()) };
+    let places: Vec<String> = ports.split(',').map(|port| format!("127.0.0.1:{port}")).collect();
+    let url = match &places[..] {
+        [place] => format!("redis://{place}?layout={layout}&keep={keep_ms}ms"),
+        // The servers have just started, and cases ask for leases that outlast them: no server that is new could vote for those.
+        several => format!("redlock://{}?quarantine=0s&layout={layout}&keep={keep_ms}ms", several.join(",")),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let client = runtime.block_on(Client::connect(&url))?;
     let mut ours = Ours { client, held: HashMap::new() };

@@ -22,6 +22,8 @@ pub(crate) struct Peer {
     /// Whether it keeps a lock alive by itself.
     pub(crate) watchdog: bool,
     pub(crate) waits: Waits,
+    /// How many servers it is meant to have.
+    pub(crate) servers: usize,
     /// Planted: what it writes behind every name, so that nobody shares its locks.
     pub(crate) behind: &'static str,
     /// Where the drivers were built, and the layout.
@@ -64,6 +66,7 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "redisson",
         watchdog: true,
         behind: "",
+        servers: 1,
         waits: Waits::Subscribed,
         command: |built, _| java(&built.join("redisson-4")),
     },
@@ -74,6 +77,7 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "redisson",
         watchdog: true,
         behind: "",
+        servers: 1,
         waits: Waits::Subscribed,
         command: |built, _| java(&built.join("redisson-3")),
     },
@@ -84,6 +88,7 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "plain",
         watchdog: false,
         behind: "",
+        servers: 1,
         waits: Waits::Asking(Duration::from_millis(100)),
         command: |built, _| python(built, "redis_py.py"),
     },
@@ -94,6 +99,7 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "plain",
         watchdog: true,
         behind: "",
+        servers: 1,
         waits: Waits::Signalled,
         command: |built, _| python(built, "python_redis_lock.py"),
     },
@@ -104,6 +110,7 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "plain",
         watchdog: false,
         behind: "",
+        servers: 1,
         waits: Waits::Asking(Duration::from_millis(200)),
         command: |built, _| python(built, "pottery_redlock.py"),
     },
@@ -114,6 +121,7 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "plain",
         watchdog: false,
         behind: "",
+        servers: 1,
         waits: Waits::Asking(Duration::from_millis(250)),
         command: |built, _| Command::new(built.join("redsync/redsync")),
     },
@@ -124,6 +132,7 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "plain",
         watchdog: true,
         behind: "",
+        servers: 1,
         waits: Waits::Asking(Duration::from_millis(300)),
         command: |built, _| node(built, "redlock.mjs"),
     },
@@ -134,14 +143,38 @@ pub(crate) const PEERS: &[Peer] = &[
         layout: "plain",
         watchdog: true,
         behind: "",
+        servers: 1,
         waits: Waits::Asking(Duration::from_millis(10)),
         command: |built, _| node(built, "redis-semaphore.mjs"),
+    },
+    Peer {
+        name: "redsync-three",
+        needs: GO,
+        prefix: "",
+        layout: "plain",
+        watchdog: false,
+        behind: "",
+        servers: 3,
+        waits: Waits::Asking(Duration::from_millis(250)),
+        command: |built, _| Command::new(built.join("redsync/redsync")),
+    },
+    Peer {
+        name: "node-redlock-three",
+        needs: NODE,
+        prefix: "",
+        layout: "plain",
+        watchdog: true,
+        behind: "",
+        servers: 3,
+        waits: Waits::Asking(Duration::from_millis(300)),
+        command: |built, _| node(built, "redlock.mjs"),
     },
 ];
 
 impl Peer {
-    /// leasehold itself, in a layout: this very program, told to be a driver.
-    pub(crate) fn leasehold(layout: &'static str) -> Self {
+    /// leasehold itself, as the other one needs it: this very program, told to be a driver.
+    pub(crate) fn leasehold(other: &Self) -> Self {
+        let (layout, servers) = (other.layout, other.servers);
         let command = |_: &Path, layout: &str| {
             let mut command = Command::new(std::env::current_exe().unwrap_or_default());
             command.args(["drive", layout]);
@@ -149,7 +182,17 @@ impl Peer {
         };
         // Those who use the plain layout tell nobody of a release.
         let waits = if layout == "plain" { Waits::Asking(SPINNING) } else { Waits::Subscribed };
-        Self { name: "leasehold", needs: OURSELVES, prefix: "", layout, watchdog: true, waits, behind: "", command }
+        Self {
+            name: "leasehold",
+            needs: OURSELVES,
+            prefix: "",
+            layout,
+            watchdog: true,
+            waits,
+            servers,
+            behind: "",
+            command,
+        }
     }
 
     /// The one of that name.

@@ -15,8 +15,8 @@ use crate::table::Found;
 const REQUIRE: &str = "LEASEHOLD_REQUIRE";
 /// A library that takes leasehold's place: shows that the drivers themselves are right.
 const AGAINST: &str = "LEASEHOLD_INTEROP_AGAINST";
-/// Meets a leasehold that shares nothing with it; one that starts quickly and can do all that cases ask for.
-const PLANTED: &str = "redis-semaphore";
+/// Meet a leasehold that shares nothing with them; such that start quickly and can do all that cases ask for, over one server and over three.
+const PLANTED: [&str; 2] = ["redis-semaphore", "node-redlock-three"];
 /// Cases that mostly wait, side by side.
 const TOGETHER: usize = 8;
 
@@ -39,7 +39,8 @@ fn trials(found: &Arc<Found>, alone: bool) -> Vec<Trial> {
     let these = all.filter(|(case, peer)| (case.alone)(peer) == alone);
     let mut trials: Vec<Trial> = these.map(|(case, peer)| trial(found.clone(), *case, *peer)).collect();
     if !alone {
-        trials.extend(CASES.iter().filter_map(|case| planted(*case)));
+        let both = PLANTED.iter().flat_map(|name| CASES.iter().map(move |case| (name, case)));
+        trials.extend(both.filter_map(|(name, case)| planted(name, *case)));
     }
     trials
 }
@@ -67,14 +68,14 @@ fn trial(found: Arc<Found>, case: Case, peer: Peer) -> Trial {
 }
 
 /// Where leasehold has a lock of its own instead of the one that is shared, the case must object.
-fn planted(case: Case) -> Option<Trial> {
-    let (peer, objects) = (Peer::named(PLANTED)?, case.objects?);
-    let mut ours = Peer::leasehold(peer.layout);
+fn planted(name: &str, case: Case) -> Option<Trial> {
+    let (peer, objects) = (Peer::named(name)?, case.objects?);
+    let mut ours = Peer::leasehold(&peer);
     ours.behind = "-planted";
     if ours.needs.missing().or_else(|| peer.needs.missing()).is_some() {
         return None;
     }
-    let name = format!("planted::{}", case.name.replace(' ', "_"));
+    let name = format!("planted::{name}::{}", case.name.replace(' ', "_"));
     Some(Trial::test(name, move || match Meeting::of(ours, peer).and_then(|mut meeting| (case.run)(&mut meeting)) {
         Err(error) if error.to_string().contains(objects) => Ok(()),
         Err(error) => Err(format!("something else went wrong: {error}").into()),
@@ -84,17 +85,22 @@ fn planted(case: Case) -> Option<Trial> {
 
 fn tried(found: &Found, case: Case, against: Peer, peer: Peer) -> Result<String, Failure> {
     let mut meeting = Meeting::of(against, peer)?;
-    found.title(peer.name, &meeting.theirs.title);
+    let title = &meeting.theirs.title;
+    found.title(
+        peer.name,
+        &if peer.servers == 1 { title.clone() } else { format!("{title}, {} servers", peer.servers) },
+    );
     let cell = (case.run)(&mut meeting)?;
-    meeting.nothing_lasts()?;
+    meeting.servers.nothing_lasts()?;
     Ok(cell)
 }
 
-/// leasehold in the layout that the other one knows, or who takes its place.
+/// leasehold in the layout and over as many servers as the other one, or who takes its place.
 fn against(peer: Peer) -> Peer {
     let named = std::env::var(AGAINST).ok();
-    let named = named.and_then(|names| names.split(',').filter_map(Peer::named).find(|one| one.layout == peer.layout));
-    named.unwrap_or_else(|| Peer::leasehold(peer.layout))
+    let fits = |one: &Peer| one.layout == peer.layout && one.servers == peer.servers;
+    let named = named.and_then(|names| names.split(',').filter_map(Peer::named).find(fits));
+    named.unwrap_or_else(|| Peer::leasehold(&peer))
 }
 
 fn required(word: &str) -> bool {

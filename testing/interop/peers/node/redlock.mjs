@@ -1,11 +1,11 @@
-// Drives node-redlock, over one server, as ../PROTOCOL.md says. It asks again after 100 to 300 ms; `using` keeps a lock alive.
+// Drives node-redlock, over one server or several, as ../PROTOCOL.md says. It asks again after 100 to 300 ms; `using` keeps a lock alive.
 
 import { Redis } from 'ioredis'
 import Redlock, { ExecutionError, Lock } from 'redlock'
 import { serve, versionOf } from './driver.mjs'
 
-const [port, keepMs] = process.argv.slice(2).map(Number)
-const redlock = new Redlock([new Redis(port)])
+const [ports, keepMs] = [process.argv[2].split(',').map(Number), Number(process.argv[3])]
+const redlock = new Redlock(ports.map((port) => new Redis(port)))
 // Its settings of tries are a number, not a time: so many fit into a wait at the longest pause, one more than that are made.
 const LONGEST_PAUSE_MS = 300
 

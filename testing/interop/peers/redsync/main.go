@@ -1,4 +1,4 @@
-// Drives redsync's Mutex, over one server, as ../PROTOCOL.md says. It has no watchdog, and asks again after 50 to 250 ms.
+// Drives redsync's Mutex, over one server or several, as ../PROTOCOL.md says. It has no watchdog, and asks again after 50 to 250 ms.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/redigo"
 	"github.com/gomodule/redigo/redis"
 	"golang.org/x/sys/unix"
@@ -34,11 +35,14 @@ type driver struct {
 }
 
 func main() {
-	connect := func(limit context.Context) (redis.Conn, error) {
-		return redis.DialContext(limit, "tcp", "127.0.0.1:"+os.Args[1])
+	pools := []redsyncredis.Pool{}
+	for port := range strings.SplitSeq(os.Args[1], ",") {
+		connect := func(limit context.Context) (redis.Conn, error) {
+			return redis.DialContext(limit, "tcp", "127.0.0.1:"+port)
+		}
+		pools = append(pools, redigo.NewPool(&redis.Pool{MaxIdle: 16, DialContext: connect}))
 	}
-	pool := &redis.Pool{MaxIdle: 16, DialContext: connect}
-	d := driver{sync: redsync.New(redigo.NewPool(pool)), held: map[string]*redsync.Mutex{}}
+	d := driver{sync: redsync.New(pools...), held: map[string]*redsync.Mutex{}}
 	answer(fields{"ready": true, "library": "redsync", "version": version()})
 	commands := bufio.NewScanner(os.Stdin)
 	for commands.Scan() && commands.Text() != "quit" {

@@ -23,7 +23,7 @@ pub(super) fn each_way(meeting: &mut Meeting) -> Result<String, Failure> {
 /// How long after the end the other one has it.
 fn after_the_end(meeting: &mut Meeting, way: Way) -> Result<Duration, Failure> {
     let key = meeting.key(way);
-    let (holder, other, redis) = meeting.sides(way);
+    let (holder, other, servers) = meeting.sides(way);
     let held = holder.must_lock(&key, LEASE)?;
     let wait = wait_of(other.peer);
     other.begin_lock(&key, LONG, wait)?;
@@ -36,11 +36,11 @@ fn after_the_end(meeting: &mut Meeting, way: Way) -> Result<Duration, Failure> {
     if !taken.got || late > longest(other.peer) {
         return Err(format!("{name} does not have the lock {late:?} after the end of the lease").into());
     }
-    let before = redis.command(&["DUMP", &key])?;
+    let before = servers.settled(&key)?;
     if holder.unlock(&key)?.released == Some(true) {
         return Err(format!("{} says that it released what it had lost", holder.peer.name).into());
     }
-    if redis.command(&["DUMP", &key])? != before {
+    if servers.settled(&key)? != before {
         return Err(format!("{} comes too late, and touches what {name} holds", holder.peer.name).into());
     }
     other.must_unlock(&key)?;

@@ -51,10 +51,10 @@ fn kept(holder: &Driver) -> Duration {
 pub(super) fn killed(meeting: &mut Meeting) -> Result<String, Failure> {
     // Ours is killed with the second, when nothing more is asked of it.
     let by_ours = after_killing(meeting, Way::TheirsHolds)?;
-    let (ours, theirs, server) = (meeting.ours.peer, meeting.theirs.peer, meeting.server.address());
-    meeting.theirs = Driver::start(theirs, server)?;
+    let (ours, theirs, servers) = (meeting.ours.peer, meeting.theirs.peer, meeting.servers.addresses());
+    meeting.theirs = Driver::start(theirs, &servers)?;
     let by_theirs = after_killing(meeting, Way::OursHolds)?;
-    meeting.ours = Driver::start(ours, server)?;
+    meeting.ours = Driver::start(ours, &servers)?;
     Ok(format!("after {} / {} ms", by_ours.as_millis(), by_theirs.as_millis()))
 }
 

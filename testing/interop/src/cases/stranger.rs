@@ -6,26 +6,27 @@ use crate::meeting::{BOTH, Meeting};
 use crate::monitor::Monitor;
 
 pub(super) fn each_way(meeting: &mut Meeting) -> Result<String, Failure> {
-    let mut monitor = Monitor::of(meeting.server.address())?;
+    let mut monitor = Monitor::of(meeting.servers.first())?;
     let mut silent = false;
     for way in BOTH {
         let key = meeting.key(way);
-        let (holder, other, redis) = meeting.sides(way);
+        let (holder, other, servers) = meeting.sides(way);
         holder.must_lock(&key, LONG)?;
-        let before = redis.command(&["DUMP", &key])?;
+        let before = servers.settled(&key)?;
         let answer = other.stranger(&key)?.released;
         // It is the server that refuses, not the library by itself.
         monitor.until(&key, |command| command.starts_with("\"dump\""))?;
         monitor.until(&key, |_| true)?;
         if answer == Some(true)
-            || redis.command(&["DUMP", &key])? != before
-            || redis.command(&["PTTL", &key])?.number()? <= 0
+            || servers.settled(&key)? != before
+            || servers.each(&["PTTL", &key])?.iter().any(|left| !left.number().is_ok_and(|left| left > 0))
         {
             return Err(format!("{} releases what {} holds", other.peer.name, holder.peer.name).into());
         }
         silent |= answer.is_none();
         holder.must_unlock(&key)?;
-        if redis.command(&["EXISTS", &key])?.number()? != 0 {
+        servers.settled(&key)?;
+        if servers.each(&["EXISTS", &key])?.iter().any(|there| !there.number().is_ok_and(|there| there == 0)) {
             return Err(format!("{} leaves {key} behind", holder.peer.name).into());
         }
     }

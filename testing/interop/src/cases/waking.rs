@@ -27,7 +27,7 @@ pub(super) fn theirs(meeting: &mut Meeting) -> Result<String, Failure> {
 }
 
 fn woken(meeting: &mut Meeting, way: Way) -> Result<String, Failure> {
-    let mut monitor = Monitor::of(meeting.server.address())?;
+    let mut monitor = Monitor::of(meeting.servers.first())?;
     let (_, waiter, _) = meeting.sides(way);
     let (rounds, limit) = (rounds(waiter.peer), limit(waiter.peer));
     let mut delays = Vec::new();
