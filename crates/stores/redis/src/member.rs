@@ -1,7 +1,7 @@
 //! This store as one server of a quorum: its votes, and what it knows of the server's memory.
 
-use leasehold_core::port::{Call, Release, Released, Renew, Reply};
-use leasehold_core::quorum::{Ballot, Member, Upheld, Vote};
+use leasehold_core::port::{Call, News, Release, Released, Renew, Reply};
+use leasehold_core::quorum::{Ballot, Member, Upheld, Vote, Voted};
 use leasehold_core::{Error, Outcome};
 use redis::{Cmd, Value};
 
@@ -34,6 +34,23 @@ impl Inner {
             }
         }
         Ok(true)
+    }
+
+    /// Whether this client may stand in line after a vote: leaving is told to the server only where it may.
+    fn stands_in_line(&self, request: &Acquire, voted: &Result<(StoreTime, Vote), Error>) {
+        let client = request.request.client;
+        let names = request.names.as_slice().iter().map(|name| (client, name.clone()));
+        let mut enlisted = self.enlisted();
+        match voted {
+            Ok((_, Vote { voted: Voted::Busy(busy), .. })) if request.enlist => {
+                enlisted.insert((client, busy.name.clone()));
+            }
+            Err(error) if request.enlist && error.outcome() == Outcome::Unknown => enlisted.extend(names),
+            Ok((_, Vote { voted: Voted::Took { .. } | Voted::Held { .. }, .. })) if !enlisted.is_empty() => {
+                names.for_each(|place| drop(enlisted.remove(&place)));
+            }
+            _ => {}
+        }
     }
 
     fn add_birth(&self, command: &mut Cmd) {
@@ -85,16 +102,14 @@ impl Member for Redis {
         self.call(async move {
             let command = vote_command(&inner, &ballot, inner.is_synced().await);
             let answer = inner.run(&inner.scripts.vote, command).await;
-            let voted = answer.and_then(|value| reply::voted(value, ballot.acquire.names.as_slice(), inner.quarantine));
-            let request = &ballot.acquire;
-            let stands = match &voted {
-                Ok(_) => true,
-                Err(error) => error.outcome() == Outcome::Unknown,
-            };
-            if request.enlist && stands {
-                let client = request.request.client;
-                inner.enlisted().extend(request.names.as_slice().iter().map(|name| (client, name.clone())));
+            let names = ballot.acquire.names.as_slice();
+            let mut voted = answer.and_then(|value| reply::voted(value, names, inner.quarantine));
+            if let Ok((_, Vote { voted: Voted::Busy(busy), .. })) = &mut voted
+                && store::is_untold(&inner, busy)
+            {
+                busy.news = News::Never;
             }
+            inner.stands_in_line(&ballot.acquire, &voted);
             voted.map_err(|error| error.during("acquire"))
         })
     }

@@ -229,8 +229,7 @@ impl Listening {
 
     /// Where it was so before the asking, and is so after it, on the same connection, no release can be missed.
     fn news(&self, inner: &Inner, client: ClientId, busy: &Busy) -> News {
-        let foreign = busy.holder.as_ref().is_some_and(|holder| holder.fence.is_none());
-        if foreign && inner.layout == Layout::Plain {
+        if is_untold(inner, busy) {
             return News::Never;
         }
         let Some((channels, before)) = &self.0 else { return News::WhenWatched };
@@ -240,6 +239,11 @@ impl Listening {
         }
         News::WhenWatched
     }
+}
+
+/// Whether its holder tells nobody of a release: that of another library, in the plain layout.
+pub(crate) fn is_untold(inner: &Inner, busy: &Busy) -> bool {
+    inner.layout == Layout::Plain && busy.holder.as_ref().is_some_and(|holder| holder.fence.is_none())
 }
 
 fn release_command(inner: &Inner, request: &Release, quietly: bool) -> Cmd {
