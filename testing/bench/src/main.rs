@@ -11,6 +11,7 @@ mod port;
 mod program;
 mod ratio;
 mod redis;
+mod redlock;
 mod run;
 mod several;
 mod single;
@@ -40,6 +41,7 @@ const MEASUREMENTS: &[Measurement] = &[
     ("redis-hot", redis::hot),
     ("redis-crowd", redis::crowd),
     ("redis-hold", redis::hold),
+    ("redlock-latency", redlock::latency),
     ("run", run::run),
 ];
 
@@ -47,6 +49,7 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     match wanted.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [memory::KEPT_ONCE] => return memory::kept_once(),
+        [redlock::MEASURE, how] => return redlock::measure(how),
         [waiters::WAIT, url, tasks] => return waiters::wait(url, tasks),
         _ => {}
     }

@@ -74,6 +74,17 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
+    /// As another process has measured them.
+    pub(crate) fn told(unit: &'static str, names: Vec<&'static str>, values: Vec<Vec<f64>>) -> Self {
+        assert_eq!(names.len(), values.len(), "values for each name");
+        Self { unit, names, values }
+    }
+
+    /// Of each thing, round by round.
+    pub(crate) fn values(&self) -> &[Vec<f64>] {
+        &self.values
+    }
+
     /// The values of one thing.
     pub(crate) fn of(&self, name: &str) -> Sample {
         Sample::new(self.values[self.index(name)].clone())

@@ -78,37 +78,43 @@ struct Bare {
     release: Arc<str>,
 }
 
+/// Connects as the store itself does.
+pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
+    let info = url.into_connection_info().expect("a URL");
+    let login = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
+    let nodelay = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    let client = redis::Client::open(info.set_redis_settings(login).set_tcp_settings(nodelay)).expect("a client");
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_millis(1_500)));
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("a connection")
+}
+
+/// The digest of a script that the server has from now on.
+pub(crate) async fn load(connection: &mut MultiplexedConnection, text: &str) -> Arc<str> {
+    let mut load = redis::cmd("SCRIPT");
+    match send(connection, load.arg("LOAD").arg(text)).await {
+        Value::BulkString(digest) => String::from_utf8_lossy(&digest).into(),
+        other => panic!("a digest, not {other:?}"),
+    }
+}
+
+/// An answer, which must not be an error.
+pub(crate) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Value {
+    connection.send_packed_command(command).await.and_then(Value::extract_error).expect("an answer")
+}
+
 macro_rules! script {
     ($($part:literal),+) => {
         concat!($(include_str!(concat!("../../../crates/stores/redis/src/scripts/", $part, ".lua"))),+)
     };
 }
+pub(crate) use script;
 
 impl Bare {
     async fn connect(place: &Place) -> Self {
-        let info = place.url().into_connection_info().expect("a URL");
-        let login = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
-        let nodelay = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-        let client = redis::Client::open(info.set_redis_settings(login).set_tcp_settings(nodelay)).expect("a client");
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_millis(1_500)));
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await.expect("a connection");
-        let mut bare = Self { connection, acquire: "".into(), release: "".into() };
-        bare.acquire = bare.load(script!("common", "layout_redisson", "describe", "acquire")).await;
-        bare.release = bare.load(script!("common", "layout_redisson", "release")).await;
-        bare
-    }
-
-    async fn load(&mut self, text: &str) -> Arc<str> {
-        let mut load = redis::cmd("SCRIPT");
-        match self.send(load.arg("LOAD").arg(text)).await {
-            Value::BulkString(digest) => String::from_utf8_lossy(&digest).into(),
-            other => panic!("a digest, not {other:?}"),
-        }
-    }
-
-    async fn send(&mut self, command: &Cmd) -> Value {
-        let answer = self.connection.send_packed_command(command).await.and_then(Value::extract_error);
-        answer.expect("an answer")
+        let mut connection = connect(&place.url()).await;
+        let acquire = load(&mut connection, script!("common", "layout_redisson", "describe", "acquire")).await;
+        let release = load(&mut connection, script!("common", "layout_redisson", "release")).await;
+        Self { connection, acquire, release }
     }
 
     fn call(digest: &str, name: &str) -> Cmd {
@@ -126,7 +132,7 @@ impl Bare {
         let owner = format!("00000000-0000-0000-0000-000000000001:{number}");
         let mut take = Self::call(&self.acquire, name);
         take.arg(format!("p{owner}")).arg(&owner).arg(30_000).arg(1).arg(0).arg(1_u64 << 53);
-        let taken = self.send(take.arg("1").arg(0).arg("1\nhost\n")).await;
+        let taken = send(&mut self.connection, take.arg("1").arg(0).arg("1\nhost\n")).await;
         let fence = match &taken {
             Value::Array(parts) => match &parts[..] {
                 [_, _, Value::Array(grant)] => match grant[0] {
@@ -139,7 +145,7 @@ impl Bare {
         };
         let mut give = Self::call(&self.release, name);
         give.arg(name).arg(format!("p{owner}")).arg(&owner).arg("hold").arg(fence).arg(fence).arg(0).arg("1").arg(0);
-        let given = self.send(&give).await;
+        let given = send(&mut self.connection, &give).await;
         assert!(matches!(&given, Value::Array(parts) if parts.len() == 3), "{given:?}");
         began.elapsed()
     }

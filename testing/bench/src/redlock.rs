@@ -1,0 +1,289 @@
+//! `redlock:` over five servers against one of them, with servers of the five that cannot be reached, and against the same scripts sent bare.
+//!
+//! What is sent to those servers is dropped without a word, in a network of this measurement's own; where none can be had, their
+//! processes are stopped instead, which is all but the same: bytes arrive, and nobody reads them.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use leasehold::{Client, Lock};
+use leasehold_faults::servers::Redis;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+use tokio::runtime::Runtime;
+
+use crate::figure::Figure;
+use crate::load;
+use crate::ratio::{Rounds, SideBySide};
+use crate::redis::{connect, load as load_script, script, send};
+use crate::single::{take_and_release, times, us};
+
+/// Says that this process is to measure, and how servers are made dark.
+pub(crate) const MEASURE: &str = "--redlock";
+const DROPPED: &str = "dropped";
+const STOPPED: &str = "stopped";
+
+const ROUNDS: usize = 9;
+const TIMES: u32 = 1_500;
+/// Short, so that new servers vote soon; nothing is held for so long.
+const QUARANTINE: Duration = Duration::from_secs(2);
+const VOTES_WITHIN: Duration = Duration::from_secs(20);
+/// Until those who cannot be reached are known to all.
+const KNOWN: Duration = Duration::from_secs(3);
+
+const ONE: &str = "one server";
+const FIVE: &str = "five servers";
+const FOUR: &str = "five, one dark";
+const THREE: &str = "five, two dark";
+const BARE_ONE: &str = "bare, one";
+const BARE_THREE: &str = "bare, three at once";
+const BARE_FIVE: &str = "bare, three of five";
+const THINGS: [&str; 7] = [ONE, FIVE, FOUR, THREE, BARE_ONE, BARE_THREE, BARE_FIVE];
+
+/// Gives a new network a way to itself that obeys rules, then runs the rest of the line.
+const ENTER: &str = r#"ip link set lo up && echo 0 >/proc/sys/net/ipv4/conf/lo/disable_policy && ip xfrm policy flush && exec "$0" "$@""#;
+
+/// Take and release over five servers, all of them well, and with one or two that cannot be reached.
+pub(crate) fn latency() -> Vec<Figure> {
+    let rounds = measured();
+    let figure = |what: &str, name| Figure::median(what, &rounds.of(name), "us");
+    let ratio = |what: &str, a, b| Figure::median(what, &rounds.ratio(a, b), "");
+    vec![
+        figure("redis: one server, plain: take and release, median", ONE),
+        figure("redlock: five servers", FIVE),
+        ratio("ratio to one server", FIVE, ONE).at_most(1.4),
+        figure("redlock: one of five dark", FOUR),
+        ratio("ratio to five that are well", FOUR, FIVE).at_most(1.15),
+        figure("redlock: two of five dark", THREE),
+        figure("the same scripts bare, at once to three, all awaited", BARE_THREE),
+        ratio("ratio", THREE, BARE_THREE).at_most(1.1),
+        figure("the same scripts bare, at once to five, three awaited", BARE_FIVE),
+        ratio("redlock: five servers, ratio to that", FIVE, BARE_FIVE),
+        figure("the same scripts bare, to one", BARE_ONE),
+        ratio("what this machine gives: bare, three of five to one", BARE_FIVE, BARE_ONE),
+    ]
+}
+
+/// What a process says that measures in a network of its own, or without one.
+fn measured() -> Rounds {
+    let networks = [&["unshare", "--net"][..], &["unshare", "--map-root-user", "--net"]];
+    let entered = networks
+        .into_iter()
+        .find(|network| enter(network, &["true".into()]).output().is_ok_and(|ran| ran.status.success()));
+    let this = std::env::current_exe().expect("the path of this program").display().to_string();
+    let mut command = match entered {
+        Some(network) => enter(network, &[this, MEASURE.into(), DROPPED.into()]),
+        None => {
+            eprintln!("    no network of its own can be had: servers are stopped instead");
+            let mut command = Command::new(this);
+            command.args([MEASURE, STOPPED]);
+            command
+        }
+    };
+    let output = command.stderr(Stdio::inherit()).output().expect("it runs");
+    assert!(output.status.success(), "measuring: {}", output.status);
+    Rounds::told("us", THINGS.to_vec(), serde_json::from_slice(&output.stdout).expect("numbers"))
+}
+
+fn enter(network: &[&str], line: &[String]) -> Command {
+    let mut command = Command::new(network[0]);
+    command.args(&network[1..]).args(["sh", "-c", ENTER]).args(line);
+    command
+}
+
+/// Measures, and prints every round as JSON.
+pub(crate) fn measure(how: &str) {
+    let servers: Vec<Redis> = (0..7).map(|_| Redis::start().expect("a server of Redis")).collect();
+    let (well, dark) = servers.split_at(5);
+    let runtime = load::runtime();
+    let one = runtime.block_on(Client::connect(&format!("redis://{}?layout=plain&keep=2s", well[0].address())));
+    let one = one.expect("a client").lock("one");
+    let five = lock_over(&runtime, well.iter(), "five");
+    let four = lock_over(&runtime, well[..4].iter().chain(&dark[..1]), "four");
+    let three = lock_over(&runtime, well[..3].iter().chain(dark), "three");
+    let bare = runtime.block_on(Bare::connect(well));
+    for server in dark {
+        blacken(server, how);
+    }
+    let known = Instant::now();
+    while known.elapsed() < KNOWN {
+        runtime.block_on(async {
+            take_and_release(&four).await;
+            take_and_release(&three).await;
+        });
+    }
+    let of = |lock: &Lock| us(&runtime.block_on(times(TIMES, async || take_and_release(lock).await)), 0.5);
+    let bare_of = |servers: usize, needed: usize| {
+        let mut bare = bare.first(servers);
+        let took = us(&runtime.block_on(times(TIMES, async || bare.take_and_release(needed).await)), 0.5);
+        runtime.block_on(bare.settle());
+        took
+    };
+    let rounds = SideBySide::new("us")
+        .thing(ONE, || of(&one))
+        .thing(FIVE, || of(&five))
+        .thing(FOUR, || of(&four))
+        .thing(THREE, || of(&three))
+        .thing(BARE_ONE, || bare_of(1, 1))
+        .thing(BARE_THREE, || bare_of(3, 3))
+        .thing(BARE_FIVE, || bare_of(5, 3))
+        .run(ROUNDS);
+    println!("{}", serde_json::to_string(rounds.values()).expect("JSON"));
+}
+
+/// A lock over these, once they vote.
+fn lock_over<'a>(runtime: &Runtime, servers: impl Iterator<Item = &'a Redis>, name: &str) -> Lock {
+    let places: Vec<String> = servers.map(|server| server.address().to_string()).collect();
+    let span = QUARANTINE.as_secs();
+    let url = format!("redlock://{}?quarantine={span}s&keep={span}s", places.join(","));
+    let lock = runtime.block_on(Client::connect(&url)).expect("a client").lock(name);
+    let began = Instant::now();
+    loop {
+        match runtime.block_on(async { lock.acquire().await?.release().await }) {
+            Ok(()) => return lock,
+            Err(error) => assert!(began.elapsed() < VOTES_WITHIN, "{error}"),
+        }
+        std::thread::sleep(QUARANTINE / 10);
+    }
+}
+
+/// Nothing comes to this server or from it any more.
+fn blacken(server: &Redis, how: &str) {
+    if how == STOPPED {
+        return server.stop().expect("it stops");
+    }
+    for port in ["dport", "sport"] {
+        let number = server.address().port().to_string();
+        let ran = Command::new("ip")
+            .args("xfrm policy add src 127.0.0.1/32 dst 127.0.0.1/32 proto tcp".split(' '))
+            .args([port, &number, "dir", "in", "action", "block"])
+            .status();
+        assert!(ran.expect("ip runs").success(), "a rule that drops what is sent");
+    }
+}
+
+/// The scripts of a vote and of a release, called without anything around them.
+struct Bare {
+    servers: Vec<Server>,
+    /// Under way, and not waited for.
+    late: Vec<Answering>,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Value>>>;
+
+#[derive(Clone)]
+struct Server {
+    connection: MultiplexedConnection,
+    vote: Arc<str>,
+    release: Arc<str>,
+}
+
+const CLIENT: &str = "00000000-0000-0000-0000-000000000001";
+/// Where fences begin, in microseconds since 1970, and how many there are in one.
+const FENCE_EPOCH: u64 = 1_577_836_800_000_000;
+const FENCES: u64 = 8;
+
+impl Bare {
+    async fn connect(servers: &[Redis]) -> Self {
+        let mut connected = Vec::new();
+        for server in servers {
+            let mut connection = connect(&format!("redis://{}", server.address())).await;
+            let vote = script!("common", "layout_plain", "describe", "birth", "vote");
+            let vote = load_script(&mut connection, vote).await;
+            let release = load_script(&mut connection, script!("common", "layout_plain", "release")).await;
+            connected.push(Server { connection, vote, release });
+        }
+        Self { servers: connected, late: Vec::new() }
+    }
+
+    /// The first of them.
+    fn first(&self, count: usize) -> Self {
+        Self { servers: self.servers[..count].to_vec(), late: Vec::new() }
+    }
+
+    /// Both sent at once to every server; so many must have done each.
+    async fn take_and_release(&mut self, needed: usize) -> Duration {
+        let began = Instant::now();
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_micros() as u64;
+        let fence = (now - FENCE_EPOCH) * FENCES;
+        let owner = format!("{CLIENT}:{fence}");
+        self.each(needed, "took", |server| vote(&server.vote, &owner, fence)).await;
+        self.each(needed, "released", |server| release(&server.release, &owner, fence)).await;
+        began.elapsed()
+    }
+
+    /// Waits for all that was not waited for.
+    async fn settle(&mut self) {
+        for call in self.late.drain(..) {
+            call.await;
+        }
+    }
+
+    async fn each(&mut self, needed: usize, wanted: &str, command: impl Fn(&Server) -> Cmd) {
+        self.late.retain_mut(|call| call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let calls = self.servers.iter().map(|server| -> Answering {
+            let (command, mut connection) = (command(server), server.connection.clone());
+            Box::pin(async move { send(&mut connection, &command).await })
+        });
+        let mut calls: Vec<Answering> = calls.collect();
+        let mut done = 0;
+        let all = poll_fn(|task| {
+            calls.retain_mut(|call| match call.as_mut().poll(task) {
+                Poll::Ready(answer) => {
+                    assert!(says(&answer, wanted), "{wanted}, not {answer:?}");
+                    done += 1;
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if done >= needed { Poll::Ready(()) } else { Poll::Pending }
+        });
+        all.await;
+        self.late.append(&mut calls);
+    }
+}
+
+fn says(answer: &Value, wanted: &str) -> bool {
+    let word = match answer {
+        Value::Array(parts) => parts.first(),
+        _ => None,
+    };
+    matches!(word, Some(Value::BulkString(word)) if word == wanted.as_bytes())
+}
+
+fn keys(command: &mut Cmd) {
+    command.arg("bare");
+    for part in ["leasehold_fence", "leasehold_lock", "leasehold_line", "leasehold_heard"] {
+        command.arg(format!("{part}:{{bare}}"));
+    }
+}
+
+fn vote(digest: &str, owner: &str, fence: u64) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(digest).arg(6);
+    keys(&mut command);
+    command
+        .arg("leasehold_birth")
+        .arg(format!("p{owner}"))
+        .arg(owner)
+        .arg(2_000)
+        .arg(fence)
+        .arg(1)
+        .arg(0)
+        .arg(1_u64 << 53);
+    command.arg(CLIENT).arg(0).arg("1\nhost\n").arg(QUARANTINE.as_millis() as u64).arg(0);
+    command
+}
+
+fn release(digest: &str, owner: &str, fence: u64) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(digest).arg(5);
+    keys(&mut command);
+    command.arg("bare").arg(format!("p{owner}")).arg(owner).arg("hold").arg(fence).arg(fence).arg(0);
+    command.arg(CLIENT).arg(0).arg(0);
+    command
+}
