@@ -156,8 +156,16 @@ impl StoreUrl {
         if !span.is_zero() && span < Duration::from_millis(200) {
             return Err(bad("a quarantine is as long as the longest lease, at least 200ms; 0s turns it off".into()));
         }
+        let bounds = Duration::from_millis(1)..=Duration::from_secs(10);
+        if settings.limit.is_some_and(|limit| !bounds.contains(&limit)) {
+            return Err(bad("limit: a server is waited for from 1ms to 10s".into()));
+        }
         let place = self.path.strip_prefix("//").unwrap_or(&self.path);
         let (login, rest) = place.rsplit_once('@').map_or(("", place), |(login, rest)| (login, rest));
+        if login.contains(',') {
+            let what = "the login stands once, before the first server, and a comma in it is written as %2C";
+            return Err(bad(format!("{what}: redlock://user:password@host:port,host:port,host:port")));
+        }
         let (servers, database) = rest.split_once('/').unwrap_or((rest, ""));
         let at = if login.is_empty() { String::new() } else { format!("{login}@") };
         let slash = if database.is_empty() { String::new() } else { format!("/{database}") };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::birth::Standing;
-use super::clocks::Clocks;
+use super::clocks::{Clocks, is_near};
 use super::member::{Ballot, Vote, Voted};
 use super::{PerServer, Rules, Said};
 use crate::error::Error;
@@ -246,8 +246,14 @@ impl Attempt {
             Some(Heard::Vote { vote: Vote { voted: Voted::Held { last, .. }, .. }, .. }) => Some(*last),
             _ => None,
         });
-        // No higher than needed: a fence that is far from the clocks is taken by nobody.
-        let above = known.max().unwrap_or_default().max(self.block.last()).max(self.request.seen);
+        // No higher than needed: a fence that is far from the clocks is taken by nobody, and one server's must not spoil the others'.
+        let middle = clocks.middle(now).unwrap_or_default();
+        let above = known
+            .filter(|last| is_near((*last).max(Fence::at(middle)), middle))
+            .max()
+            .unwrap_or_default()
+            .max(self.block.last())
+            .max(self.request.seen);
         self.propose(now, clocks, above)
     }
 
@@ -281,7 +287,9 @@ impl Attempt {
         let majority = self.rules.majority();
         let up = self.seats.iter().filter(|seat| seat.is_up()).count();
         let busy = self.seats.iter().filter_map(Seat::busy).count();
-        up < majority && busy < majority || busy == 0
+        // Whoever is asked and says nothing in time is as likely to be busy as to be down.
+        let slow = self.seats.iter().filter(|seat| seat.touched && matches!(seat.said, Some(Heard::Silent))).count();
+        up < majority && busy + slow < majority || busy == 0
     }
 
     /// Whether nothing would be better later: no majority is without servers that are unfit.

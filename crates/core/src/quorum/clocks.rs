@@ -56,9 +56,16 @@ impl Clocks {
     }
 }
 
+/// How far from a server's clock a fence may be.
+const NEAR: Duration = Duration::from_secs(1);
+
+/// Above this are the fences that a server takes: before it forgot it may have taken what is a second ahead of its clock.
+pub fn floor(born: Option<StoreTime>) -> Fence {
+    born.map_or(Fence::NONE, |born| Fence::at(born + NEAR))
+}
+
 /// Whether a fence is near a server's clock: it takes no other, so that those of a server that forgot go on growing.
 pub fn is_near(first: Fence, now: StoreTime) -> bool {
-    const NEAR: Duration = Duration::from_secs(1);
     first >= Fence::at(now - NEAR) && first <= Fence::at(now + NEAR)
 }
 

@@ -33,6 +33,11 @@ impl Hold {
         self.attempt.block()
     }
 
+    /// The lease that was asked for.
+    pub fn lease(&self) -> Duration {
+        self.attempt.request().lease
+    }
+
     /// The same ballots once more.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Attempt, Vec<Send>) {
         self.attempt.repeat(now, clocks)
@@ -48,20 +53,22 @@ impl Hold {
         &mut self,
         rules: &Rules,
         server: usize,
-        name: &Name,
+        names: &[Name],
         term: Duration,
         now: Moment,
         clocks: &Clocks,
     ) -> Option<Ballot> {
-        // One that is not answered may be executed after a release; so there is never a second one, and none after a release.
-        if self.released || self.anew[server].0 > 0 {
+        let latest = clocks.latest(server, now)?;
+        // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
+        let (open, until) = self.anew[server];
+        if self.released || open > 0 && latest <= until {
             return None;
         }
-        let not_after = clocks.latest(server, now)? + rules.limit(term);
-        self.anew[server] = (1, not_after);
+        let not_after = latest + rules.limit(term);
+        self.anew[server] = (1, not_after.max(until));
         let request = self.attempt.request();
         let acquire = Acquire {
-            names: Names::One(name.clone()),
+            names: Names::new(names.iter().cloned()).ok()?,
             lease: term,
             not_after,
             enlist: false,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::birth::{self, Birth, Facts, Standing};
+use super::clocks;
 use super::member::{Ballot, Upheld, Vote};
 use crate::error::Error;
 use crate::planted::{Bug, Planted};
@@ -32,7 +33,8 @@ impl Server {
     /// As [`birth::examine`].
     pub fn vote(&mut self, now: StoreTime, facts: Facts, quarantine: Duration, ballot: &Ballot) -> Result<Vote, Error> {
         let standing = self.standing(now, facts, quarantine)?;
-        Ok(Vote { standing, voted: self.store.vote(now, ballot) })
+        let floor = clocks::floor(self.birth.as_ref().map(|birth| birth.born));
+        Ok(Vote { standing, voted: self.store.vote(now, ballot, floor) })
     }
 
     /// Renews leases.

@@ -16,7 +16,9 @@ use crate::time::StoreTime;
 
 impl Reference {
     /// Takes the names of a ballot, all or none, and its fences where all of them are larger than those before.
-    pub fn vote(&mut self, now: StoreTime, ballot: &Ballot) -> Voted {
+    ///
+    /// `floor`: none is taken that is not above this.
+    pub fn vote(&mut self, now: StoreTime, ballot: &Ballot, floor: Fence) -> Voted {
         let request = &ballot.acquire;
         if now > request.not_after && !self.has(now, request) && !self.planted.is(Bug::NotAfterIgnored) {
             return Voted::TooLate;
@@ -31,7 +33,7 @@ impl Reference {
                 return Voted::Busy(Box::new(busy));
             }
         }
-        let takes = names.iter().all(|name| self.takes(now, name, ballot));
+        let takes = names.iter().all(|name| self.takes(now, name, ballot, floor));
         let known = names.iter().filter_map(|name| self.records.get(name)).map(|record| record.last).max();
         let mut left = Duration::MAX;
         for name in names {
@@ -57,13 +59,14 @@ impl Reference {
     }
 
     /// Whether the fences of a ballot are taken for a name.
-    fn takes(&self, now: StoreTime, name: &Name, ballot: &Ballot) -> bool {
+    fn takes(&self, now: StoreTime, name: &Name, ballot: &Ballot, floor: Fence) -> bool {
         let record = self.records.get(name);
         let last = record.map_or(Fence::NONE, |record| record.last);
         let block = ballot.block;
         let written = |record: &Record| record.rows.iter().any(|row| row.is_asked_by(ballot) && row.block == block);
         let same = last == block.last() && record.is_some_and(written);
-        ballot.again || same || block.first > last && is_near(block.first, now) || self.planted.is(Bug::FenceByMax)
+        let grows = block.first > last.max(floor) && is_near(block.first, now);
+        ballot.again || same || grows || self.planted.is(Bug::FenceByMax)
     }
 
     /// Gives back what a ballot took, and tells nobody.

@@ -108,8 +108,11 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        if self.number > 0 {
-            bell().state().wakers.remove(&self.number);
+        // In a forked child the mutex may be locked for ever. One that is left behind wakes somebody once for nothing.
+        if self.number > 0
+            && let Ok(mut state) = bell().state.try_lock()
+        {
+            state.wakers.remove(&self.number);
         }
     }
 }

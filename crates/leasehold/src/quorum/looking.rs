@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_millis(1_500);
 /// And those beyond a majority so much longer.
 const MOMENT: Duration = Duration::from_millis(10);
 /// Closing waits so long for servers that neither answer nor fail.
-const FAREWELL: Duration = Duration::from_millis(200);
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// What kind of store it is.
 const KIND: &str = "redlock";
@@ -185,8 +185,9 @@ impl Quorum {
         .await;
     }
 
-    /// Who holds a name, where a majority says so.
-    fn combined(&self, name: &Name, found: Vec<Inspected>) -> Inspected {
+    /// Who holds a name, where a majority says so, or would with those servers that were not heard of: a lock that may be held is never
+    /// called free.
+    fn combined(&self, name: &Name, found: Vec<Inspected>, unheard: usize) -> Inspected {
         let majority = self.shared.rules.majority();
         let waiters = found.iter().filter_map(|found| found.waiters).max();
         let lingering = found.iter().filter(|found| found.lingers.is_some()).count() >= majority;
@@ -197,7 +198,7 @@ impl Quorum {
                 rows.iter().filter(|row| row.owner == one.owner && row.fence == one.fence).cloned().collect();
             // What a majority still has when the others have let go.
             rows.sort_by_key(|row| std::cmp::Reverse(row.left.unwrap_or(Duration::MAX)));
-            (rows.len() >= majority).then(|| rows[majority - 1].clone())
+            (rows.len() + unheard >= majority).then(|| rows[majority.min(rows.len()) - 1].clone())
         };
         let holders: Vec<_> = rows.iter().find_map(same).into_iter().collect();
         let lingers = lingers.filter(|_| holders.is_empty() && lingering);
@@ -291,9 +292,11 @@ impl Store for Quorum {
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("inspect", true, |member| member.inspect(name.clone())).await;
-            let combined = found.map(|found| found.into_iter().map(|(_, found)| found).collect());
-            quorum.answer(combined.map(|found| quorum.combined(&name, found)))
+            let found = quorum.gather("inspect", false, |member| member.inspect(name.clone())).await;
+            quorum.answer(found.map(|found| {
+                let unheard = quorum.members.len() - found.len();
+                quorum.combined(&name, found.into_iter().map(|(_, found)| found).collect(), unheard)
+            }))
         })
     }
 
@@ -303,7 +306,7 @@ impl Store for Quorum {
             let (mut all, mut after) = (Vec::new(), after);
             loop {
                 let list = |member: &Arc<dyn Member>| member.list(prefix.clone(), after.clone(), limit);
-                let pages = match quorum.gather("list", true, list).await {
+                let pages = match quorum.gather("list", false, list).await {
                     Ok(pages) => pages,
                     Err(error) => return quorum.answer(Err(error)),
                 };
@@ -322,8 +325,11 @@ impl Store for Quorum {
         let quorum = self.clone();
         Call::pending(async move {
             let found = quorum.gather("break", true, |member| member.break_lock(name.clone(), how)).await;
-            let combined = found.map(|found| found.into_iter().map(|(_, found)| found).collect());
-            quorum.answer(combined.map(|found| quorum.combined(&name, found)))
+            let found = found.map_err(|error| error.with_outcome(Outcome::Unknown));
+            quorum.answer(found.map(|found| {
+                let unheard = quorum.members.len() - found.len();
+                quorum.combined(&name, found.into_iter().map(|(_, found)| found).collect(), unheard)
+            }))
         })
     }
 
@@ -342,6 +348,7 @@ impl Store for Quorum {
 impl Quorum {
     /// One page out of those of all servers, and where it ends: no further than the shortest full one goes.
     fn merged(&self, pages: Vec<(usize, Vec<Inspected>)>, limit: usize) -> (Vec<Inspected>, Option<Name>) {
+        let unheard = self.members.len() - pages.len();
         let full = pages.iter().filter(|(_, page)| page.len() >= limit);
         let end = full.filter_map(|(_, page)| page.last().map(|last| last.name.clone())).min();
         let mut names: BTreeMap<Name, Vec<Inspected>> = BTreeMap::new();
@@ -349,7 +356,7 @@ impl Quorum {
             names.entry(found.name.clone()).or_default().push(found);
         }
         let within = names.into_iter().filter(|(name, _)| end.as_ref().is_none_or(|end| name <= end));
-        let combined = within.map(|(name, found)| self.combined(&name, found));
+        let combined = within.map(|(name, found)| self.combined(&name, found, unheard));
         (combined.filter(|found| !found.holders.is_empty() || found.lingers.is_some()).collect(), end)
     }
 }

@@ -121,18 +121,20 @@ impl Quorum {
     fn sweep_of(&self, request: Release) -> Sweeping {
         let now = leasehold_clock::now();
         let rules = &self.shared.rules;
-        let (traces, request, late): (PerServer<_>, Release, _) = match self.let_go(&request) {
+        let longest = if rules.quarantine.is_zero() { LONGEST } else { rules.quarantine };
+        let (traces, request, late, left): (PerServer<_>, Release, _, _) = match self.let_go(&request) {
             Some(mut held) => {
                 self.settle(&mut held);
-                (held.hold.release(), held.hold.giving(request), Some(held.late))
+                // A server that votes later may have it for a whole lease from then.
+                let left = held.ends.since(now) + held.hold.lease();
+                (held.hold.release(), held.hold.giving(request), Some(held.late), left)
             }
-            None => ((0..rules.servers()).map(|_| Some(None)).collect(), request, None),
+            None => ((0..rules.servers()).map(|_| Some(None)).collect(), request, None, longest),
         };
         if let Some(late) = late {
             self.finish(late);
         }
-        let longest = if rules.quarantine.is_zero() { LONGEST } else { rules.quarantine };
-        let sweep = Sweep::begin(rules, traces, now, now + ANSWER, lease::surely_over(now, longest));
+        let sweep = Sweep::begin(rules, traces, now, now + ANSWER, lease::surely_over(now, left));
         Sweeping::new(self, vec![(sweep, request)], false)
     }
 

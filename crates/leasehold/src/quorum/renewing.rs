@@ -144,7 +144,7 @@ impl Quorum {
                 continue;
             }
             let rules = &self.shared.rules;
-            let ballot = held.hold.ask_anew(rules, server, &renew.lease.name, renew.term, now, &state.clocks);
+            let ballot = held.hold.ask_anew(rules, server, &held.names, renew.term, now, &state.clocks);
             ballots.extend(ballot.map(|ballot| (lease, server, id, now, ballot)));
         }
         ballots

@@ -235,7 +235,7 @@ fn sweeping(quorum: &Quorum, attempt: &Attempt) -> Sweeping {
     let give_up = lease::surely_over(now + rules.limit(lease) * 4, lease);
     let names = attempt.request().names.as_slice();
     let sweeps = names.iter().map(|name| {
-        let sweep = Sweep::begin(rules, attempt.traces(), now, now, give_up);
+        let sweep = Sweep::begin(rules, attempt.traces(), now, Moment::NEVER, give_up);
         (sweep, attempt.giving_back(name))
     });
     Sweeping::new(quorum, sweeps.collect(), true)

@@ -1,8 +1,8 @@
 //! This store as one server of a quorum: its votes, and what it knows of the server's memory.
 
-use leasehold_core::port::{Call, News, Release, Released, Renew, Reply};
+use leasehold_core::port::{Acquire, Call, News, Release, Released, Renew, Reply};
 use leasehold_core::quorum::{Ballot, Member, Upheld, Vote, Voted};
-use leasehold_core::{Error, Outcome};
+use leasehold_core::{Error, Outcome, StoreTime};
 use redis::{Cmd, Value};
 
 use crate::error;
@@ -47,7 +47,9 @@ impl Inner {
             }
             Err(error) if request.enlist && error.outcome() == Outcome::Unknown => enlisted.extend(names),
             Ok((_, Vote { voted: Voted::Took { .. } | Voted::Held { .. }, .. })) if !enlisted.is_empty() => {
-                names.for_each(|place| drop(enlisted.remove(&place)));
+                for place in names {
+                    enlisted.remove(&place);
+                }
             }
             _ => {}
         }

@@ -453,7 +453,14 @@ impl Client {
                 holding.renew_due = lease::renew_due(began, left);
                 let mut ballots: Vec<(usize, Ballot)> = Vec::new();
                 for server in upholding.vacant(0) {
-                    let ballot = holding.hold.ask_anew(&self.rules, server, &self.name, self.lease, now, &self.clocks);
+                    let ballot = holding.hold.ask_anew(
+                        &self.rules,
+                        server,
+                        std::slice::from_ref(&self.name),
+                        self.lease,
+                        now,
+                        &self.clocks,
+                    );
                     ballots.extend(ballot.map(|ballot| (server, ballot)));
                 }
                 let attempt = holding.number;

@@ -11,13 +11,14 @@ local function number_in(info, word) return tonumber(string.match(info, word .. 
 local function is_untouched()
   if number_in(redis.call('INFO', 'stats'), 'evicted_keys') > 0 then return false end
   local called = redis.call('INFO', 'commandstats')
-  for _, command in ipairs({'flushall', 'flushdb', 'swapdb', 'replicaof', 'slaveof', 'debug', 'failover'}) do
+  for _, command in ipairs({'flushall', 'flushdb', 'swapdb', 'replicaof', 'slaveof', 'debug', 'failover', 'config|resetstat'}) do
     if string.find(called, 'cmdstat_' .. command .. '[:|]') then return false end
   end
   return true
 end
 
--- For how many ms it does not vote, or nothing and the quarantine that it is used with, where that is another one.
+-- For how many ms it does not vote, and since when it has forgotten nothing; or nothing and the quarantine that it is used with, where that
+-- is another one.
 local function recovers_for(key, quarantine, synced)
   local kept = redis.call('GET', key)
   local run, born, kept_quarantine, was_synced
@@ -25,8 +26,10 @@ local function recovers_for(key, quarantine, synced)
   if kept_quarantine and tonumber(kept_quarantine) ~= quarantine then return nil, tonumber(kept_quarantine) end
   if quarantine == 0 then
     if not run then redis.call('SET', key, ' 0 0 0', 'PX', BIRTH_KEPT_MS) end
-    return 0
+    return 0, 0
   end
+  -- A log that was switched off since a client asked is seen here.
+  if synced == '1' and number_in(redis.call('INFO', 'persistence'), 'aof_enabled') == 0 then synced = '0' end
   local server = redis.call('INFO', 'server')
   local here = string.match(server, 'run_id:(%x+)')
   local since = tonumber(born)
@@ -39,5 +42,5 @@ local function recovers_for(key, quarantine, synced)
   if run ~= here or was_synced ~= synced or tonumber(born) ~= since or redis.call('PTTL', key) < BIRTH_KEPT_MS / 2 then
     redis.call('SET', key, string.format('%s %s %d %s', here, whole(since), quarantine, synced), 'PX', BIRTH_KEPT_MS)
   end
-  return math.max(0, ms_until(since + quarantine * 1000))
+  return math.max(0, ms_until(since + quarantine * 1000)), since
 end

@@ -11,11 +11,12 @@ local names = math.floor(#KEYS / PARTS)
 -- Fences in a second.
 local NEAR = 8000000
 
-local recovers, other = recovers_for(KEYS[#KEYS], tonumber(ARGV[11]), ARGV[12])
-if not recovers then return {'apart', now, other} end
+local recovers, born = recovers_for(KEYS[#KEYS], tonumber(ARGV[11]), ARGV[12])
+if not recovers then return {'apart', now, born} end
 
 local rows, held, known = {}, 0, 0
-local takes = anew or math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR
+-- Before it forgot it may have taken what is a second ahead of its clock.
+local takes = anew or math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR and first > (born - FENCE_EPOCH) * 8 + NEAR
 local written = true
 for name = 1, names do
   local at = (name - 1) * PARTS

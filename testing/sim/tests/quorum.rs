@@ -1,0 +1,193 @@
+//! Decisions of a quorum, one by one: each of these was once decided wrongly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::port::{Acquire, Answered, Mode, Reply};
+use leasehold_core::quorum::{Attempt, Clocks, Hold, PerServer, Rules, Standing, Sweep, Verdict, Vote, Voted};
+use leasehold_core::waiting::Rng;
+use leasehold_core::{
+    ClientId, Error, ErrorKind, Fence, Moment, Name, Names, Outcome, RequestId, StoreOwner, StoreTime,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn rules(servers: usize) -> Rules {
+    Rules {
+        servers: (0..servers).map(|n| Arc::from(format!("s{n}"))).collect(),
+        limit: None,
+        quarantine: Duration::from_secs(60),
+        planted: Default::default(),
+    }
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+fn store(ms: u64) -> StoreTime {
+    StoreTime::from_nanos(1_000_000_000_000 + ms * 1_000_000)
+}
+
+fn clocks(servers: usize, now: u64) -> Clocks {
+    let mut clocks = Clocks::new(servers);
+    (0..servers).for_each(|server| clocks.observe(server, at(now), at(now), store(now)));
+    clocks
+}
+
+fn request(names: &[Name]) -> Acquire {
+    let client = ClientId([1, 2]);
+    Acquire {
+        names: Names::new(names.to_vec()).expect("names"),
+        owner: StoreOwner::Private(RequestId { client, number: 1 }),
+        request: RequestId { client, number: 1 },
+        mode: Mode::Exclusive,
+        lease: Duration::from_secs(30),
+        block: 1,
+        seen: Fence::NONE,
+        not_after: StoreTime::NEVER,
+        enlist: false,
+        kept: true,
+        about: Default::default(),
+    }
+}
+
+fn took(now: u64) -> Reply<Vote> {
+    let voted = Voted::Took { left: Duration::from_secs(30) };
+    Ok(Answered { at: store(now), result: Vote { standing: Standing::Votes, voted } })
+}
+
+fn held(servers: usize, names: &[Name]) -> (Rules, Hold) {
+    let (rules, clocks) = (rules(servers), clocks(servers, 0));
+    let left_out: PerServer<_> = (0..servers).map(|_| None).collect();
+    let (mut attempt, sends) = Attempt::begin(&rules, request(names), at(0), &clocks, left_out);
+    for send in sends {
+        attempt.voted(at(1), &clocks, send.server, send.round, at(0), took(1));
+    }
+    assert!(matches!(attempt.verdict(at(1), &mut Rng::new(1)), Some(Verdict::Granted(_))));
+    (rules, Hold::of(attempt))
+}
+
+/// A server whose connection broke just when it was asked anew is asked again at a later renewal.
+#[test]
+fn asked_anew_again_after_a_broken_connection() {
+    let name = Name::new("l").unwrap();
+    let (rules, mut hold) = held(3, std::slice::from_ref(&name));
+    let term = Duration::from_secs(30);
+    assert!(hold.ask_anew(&rules, 0, std::slice::from_ref(&name), term, at(10_000), &clocks(3, 10_000)).is_some());
+    let reset = Error::new(ErrorKind::Unreachable, "call", "connection reset").with_outcome(Outcome::Unknown);
+    hold.asked_anew(0, store(10_005), &Err(reset));
+    // Ten seconds, a minute, an hour later: no ballot of then can be executed any more.
+    for later in [20_000, 70_000, 3_600_000] {
+        let asked = hold.ask_anew(&rules, 0, std::slice::from_ref(&name), term, at(later), &clocks(3, later));
+        assert!(asked.is_some(), "after {later} ms the server is still never asked for its vote anew");
+        hold.asked_anew(0, store(later + 1), &took(later + 1));
+    }
+}
+
+/// A server that came back is asked anew for every name of a group, in one renewal.
+#[test]
+fn asked_anew_for_every_name_of_a_group() {
+    let names: Vec<Name> = (0..5).map(|n| Name::new(format!("n{n}")).unwrap()).collect();
+    let (rules, mut hold) = held(3, &names);
+    let (term, clocks) = (Duration::from_secs(30), clocks(3, 10_000));
+    let ballot = hold.ask_anew(&rules, 0, &names, term, at(10_000), &clocks).expect("it is asked");
+    assert_eq!(ballot.acquire.names.as_slice(), names, "names asked anew in one renewal");
+}
+
+/// A sweep that nobody waits for, and whose releases are all under way, has nothing to wake for before they are answered.
+#[test]
+fn a_sweep_in_the_background_sleeps() {
+    let rules = rules(3);
+    let traces = (0..3).map(|_| Some(None)).collect();
+    let mut sweep = Sweep::begin(&rules, traces, at(0), Moment::NEVER, at(60_000));
+    assert_eq!(sweep.due(at(0)).len(), 3);
+    assert!(sweep.wakes() > at(1_000), "it wakes at once, again and again, until servers answer: {:?}", sweep.wakes());
+}
+
+/// One server whose stored fence is far in the future must not spoil a round that the others would win.
+#[test]
+fn one_spoiled_fence_does_not_spoil_the_others() {
+    let name = Name::new("l").unwrap();
+    let (rules, clocks) = (rules(5), clocks(5, 0));
+    let left_out: PerServer<_> = (0..5).map(|_| None).collect();
+    let (mut attempt, sends) = Attempt::begin(&rules, request(&[name]), at(0), &clocks, left_out);
+    let first = sends[0].ballot.block.first;
+    let held = |last| {
+        let voted = Voted::Held { left: Duration::from_secs(30), last };
+        Ok(Answered { at: store(1), result: Vote { standing: Standing::Votes, voted } })
+    };
+    let far = Fence::new(1 << 52);
+    let dead = Error::new(ErrorKind::Unreachable, "call", "refused").with_outcome(Outcome::NotApplied);
+    attempt.voted(at(1), &clocks, 4, 1, at(0), Err(dead));
+    attempt.voted(at(1), &clocks, 0, 1, at(0), held(far));
+    attempt.voted(at(1), &clocks, 1, 1, at(0), held(first.plus(5)));
+    let mut sends = attempt.voted(at(1), &clocks, 2, 1, at(0), took(1));
+    sends.extend(attempt.voted(at(1), &clocks, 3, 1, at(0), took(1)));
+    assert!(!sends.is_empty(), "another round");
+    let second = sends[0].ballot.block.first;
+    assert!(
+        second < far,
+        "{second:?} is proposed, which nobody takes, where anything above {:?} would do",
+        first.plus(5)
+    );
+}
+
+/// Fences grow, though a server forgot and clocks are less than a second apart, with the shortest quarantine that is allowed.
+#[test]
+fn fences_grow_though_a_server_forgot() {
+    use leasehold_core::quorum::Server;
+    use leasehold_core::quorum::birth::Facts;
+    use leasehold_core::reference::Reference;
+
+    let quarantine = 200 * MS;
+    let mut rules = rules(3);
+    rules.quarantine = quarantine;
+    let lease = 200 * MS;
+    let new = || Server::new(Reference::new(7, Duration::from_secs(3_600)), Default::default());
+    let facts = |run, started| Facts { run, started: store(started), untouched: true, synced: false };
+    // A and B show the right time, C is 900 ms behind.
+    let shows = |server: usize, now: u64| store(if server == 2 { now - 900 } else { now });
+    let ask = |number: u64, now: u64, known: &[usize], servers: &mut [(Server, Facts)], asked: &[usize]| {
+        let mut clocks = Clocks::new(3);
+        known.iter().for_each(|server| clocks.observe(*server, at(now), at(now), shows(*server, now)));
+        let name = Name::new("l").unwrap();
+        let client = ClientId([number, 2]);
+        let id = RequestId { client, number };
+        let request = Acquire { owner: StoreOwner::Private(id), request: id, lease, ..request(&[name]) };
+        let left_out: PerServer<_> = (0..3).map(|_| None).collect();
+        let (mut attempt, mut sends) = Attempt::begin(&rules, request, at(now), &clocks, left_out);
+        while let Some(send) = sends.pop() {
+            if !asked.contains(&send.server) {
+                continue;
+            }
+            let (server, facts) = &mut servers[send.server];
+            let vote = server.vote(shows(send.server, now), *facts, quarantine, &send.ballot).unwrap();
+            let reply = Ok(Answered { at: shows(send.server, now), result: vote });
+            sends.extend(attempt.voted(at(now + 1), &clocks, send.server, send.round, at(now), reply));
+        }
+        attempt.tick(at(now + 60), &clocks);
+        (attempt.verdict(at(now + 60), &mut Rng::new(1)), attempt.giving_back(&Name::new("l").unwrap()))
+    };
+    let mut servers = [(new(), facts(1, 0)), (new(), facts(1, 0)), (new(), facts(1, 0))];
+    let start = 100_000;
+    // C is cut off from the first.
+    let (verdict, _) = ask(1, start, &[0, 1, 2], &mut servers, &[0, 1]);
+    let Some(Verdict::Granted(first)) = verdict else { panic!("{verdict:?}") };
+    // B is started again without its memory, A is gone for good, and the first lease is over.
+    servers[1] = (new(), facts(2, start + 50));
+    let (verdict, give_back) = ask(2, start + 230, &[1, 2], &mut servers, &[1, 2]);
+    assert!(!matches!(verdict, Some(Verdict::Granted(_))), "{verdict:?}");
+    for server in [1, 2] {
+        servers[server].0.store.withdraw(shows(server, start + 240), &give_back);
+    }
+    // Once it votes again, B takes no fence that it may have taken before; and then only larger ones.
+    let (verdict, give_back) = ask(3, start + 600, &[1, 2], &mut servers, &[1, 2]);
+    assert!(!matches!(verdict, Some(Verdict::Granted(_))), "{verdict:?}");
+    for server in [1, 2] {
+        servers[server].0.store.withdraw(shows(server, start + 610), &give_back);
+    }
+    let (verdict, _) = ask(4, start + 3_000, &[1, 2], &mut servers, &[1, 2]);
+    let Some(Verdict::Granted(second)) = verdict else { panic!("{verdict:?}") };
+    assert!(second.block.first > first.block.last(), "{:?} after {:?}", second.block, first.block);
+}
