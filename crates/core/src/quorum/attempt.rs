@@ -32,7 +32,7 @@ pub enum Verdict {
     Failed {
         /// What each of them said.
         error: Error,
-        /// None of them was heard of in time, not even with an error.
+        /// None of them was heard of in time, not even with an error, or heard of us.
         silent: bool,
     },
 }
@@ -101,6 +101,15 @@ impl Seat {
         match &self.said {
             Some(Heard::Failed(error)) if !error.is_retryable() => Some(error),
             _ => None,
+        }
+    }
+
+    /// Nothing was heard of it in time, or it heard of us too late.
+    fn is_silent(&self) -> bool {
+        match &self.said {
+            Some(Heard::Silent) | None => true,
+            Some(Heard::Vote { vote, .. }) => matches!(vote.voted, Voted::TooLate),
+            Some(Heard::Failed(_)) => false,
         }
     }
 
@@ -301,7 +310,7 @@ impl Attempt {
         let majority = self.rules.majority();
         let busy: PerServer<&Busy> = self.seats.iter().filter_map(Seat::busy).collect();
         if self.too_few() {
-            let silent = self.seats.iter().all(|seat| matches!(seat.said, Some(Heard::Silent) | None));
+            let silent = self.seats.iter().all(Seat::is_silent);
             return Verdict::Failed { error: self.failure(), silent };
         }
         let same = |one: &&Busy| busy.iter().filter(|other| is_same(one, other)).count();
