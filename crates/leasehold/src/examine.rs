@@ -55,8 +55,11 @@ impl ClientBuilder {
             }
         }
         let client = match self.connect().await {
-            // Of a quorum, what is wrong stands in the checks of its servers.
-            Err(error) if matches!(error.kind(), ErrorKind::Unfit | ErrorKind::NoQuorum) => {
+            // Of a quorum, what is wrong stands in the checks of its servers, also that one is named twice.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Unfit | ErrorKind::NoQuorum)
+                    || checks.iter().any(|check| check.verdict == Verdict::Fail) =>
+            {
                 checks.push(failed("opening", &error));
                 return Ok(checks);
             }
