@@ -84,7 +84,9 @@ pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
     let login = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
     let nodelay = redis::io::tcp::TcpSettings::default().set_nodelay(true);
     let client = redis::Client::open(info.set_redis_settings(login).set_tcp_settings(nodelay)).expect("a client");
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_millis(1_500)));
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(Some(Duration::from_millis(1_500)))
+        .set_pipeline_buffer_size(1_024);
     client.get_multiplexed_async_connection_with_config(&config).await.expect("a connection")
 }
 
@@ -112,8 +114,19 @@ pub(crate) use script;
 impl Bare {
     async fn connect(place: &Place) -> Self {
         let mut connection = connect(&place.url()).await;
-        let acquire = load(&mut connection, script!("common", "layout_redisson", "describe", "acquire")).await;
-        let release = load(&mut connection, script!("common", "layout_redisson", "release")).await;
+        let acquire = script!(
+            "clock",
+            "record",
+            "first_redisson",
+            "acquire_free",
+            "common",
+            "layout_redisson",
+            "describe",
+            "acquire"
+        );
+        let release =
+            script!("clock", "record", "first_redisson", "release_alone", "common", "layout_redisson", "release");
+        let (acquire, release) = (load(&mut connection, acquire).await, load(&mut connection, release).await);
         Self { connection, acquire, release }
     }
 

@@ -21,6 +21,8 @@ use crate::script::Script;
 /// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
 /// second and a half, and must not sleep for longer than two once the server is back.
 const SLOWEST_ATTEMPT: u32 = 4;
+/// So many calls are handed to the connection before the next one waits for its turn: those of one moment go into one write.
+const CALLS_AT_ONCE: usize = 1_024;
 /// So many channels are subscribed to in one command.
 const CHANNELS_AT_ONCE: usize = 1_000;
 
@@ -238,6 +240,7 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limit))
             .set_response_timeout(Some(self.limit))
+            .set_pipeline_buffer_size(CALLS_AT_ONCE)
             .set_push_sender(move |info: PushInfo| {
                 listener.hear(&info);
                 Ok::<(), redis::aio::SendError>(())

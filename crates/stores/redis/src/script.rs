@@ -22,13 +22,18 @@ pub(crate) struct Scripts {
     pub(crate) uphold: Script,
 }
 
+const CLOCK: &str = include_str!("scripts/clock.lua");
+const RECORD: &str = include_str!("scripts/record.lua");
 const COMMON: &str = include_str!("scripts/common.lua");
 const DESCRIBE: &str = include_str!("scripts/describe.lua");
 const RENEWING: &str = include_str!("scripts/renewing.lua");
 const BIRTH: &str = include_str!("scripts/birth.lua");
 
-static REDISSON: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("scripts/layout_redisson.lua")));
-static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("scripts/layout_plain.lua")));
+static REDISSON: LazyLock<Scripts> = LazyLock::new(|| {
+    Scripts::new(include_str!("scripts/first_redisson.lua"), include_str!("scripts/layout_redisson.lua"))
+});
+static PLAIN: LazyLock<Scripts> =
+    LazyLock::new(|| Scripts::new(include_str!("scripts/first_plain.lua"), include_str!("scripts/layout_plain.lua")));
 
 impl Scripts {
     /// Those of a layout.
@@ -44,12 +49,19 @@ impl Scripts {
         [&self.acquire, &self.renew, &self.release, &self.leave, &self.breaking, &self.inspect].into_iter()
     }
 
-    fn new(layout: &str) -> Self {
-        let script = |parts: &[&str]| Script::new([&[COMMON, layout], parts].concat().concat());
+    /// A server makes every function of a script anew with every call: so what ends the ordinary case stands before those that it does not need.
+    fn new(first: &str, layout: &str) -> Self {
+        let ordinary_first = |ordinary: &str, parts: &[&str]| {
+            Script::new([&[CLOCK, RECORD, first, ordinary, COMMON, layout], parts].concat().concat())
+        };
+        let script = |parts: &[&str]| ordinary_first("", parts);
         Self {
-            acquire: script(&[DESCRIBE, include_str!("scripts/acquire.lua")]),
+            acquire: ordinary_first(
+                include_str!("scripts/acquire_free.lua"),
+                &[DESCRIBE, include_str!("scripts/acquire.lua")],
+            ),
             renew: script(&[RENEWING, include_str!("scripts/renew.lua")]),
-            release: script(&[include_str!("scripts/release.lua")]),
+            release: ordinary_first(include_str!("scripts/release_alone.lua"), &[include_str!("scripts/release.lua")]),
             leave: script(&[include_str!("scripts/leave.lua")]),
             breaking: script(&[DESCRIBE, include_str!("scripts/break.lua")]),
             inspect: script(&[DESCRIBE, include_str!("scripts/inspect.lua")]),

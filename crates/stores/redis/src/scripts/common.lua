@@ -1,35 +1,7 @@
--- Every script begins with this: the clock, the record beside a lock, and the line of clients that wait for it.
---
--- Keys of one name, in this order: lock, fence, record, line, heard, and what the layout adds.
---   record  who holds it: {tag, first fence, fences, lease in ms, since, about, request}; for an owner that several clients share
---           {…, holds, given, lingers until} instead of a request. A tag is `p` (private) or `s` (shared) and the owner.
---   line    waiting clients by the time they came. heard: the same by the time until which they are believed to wait.
--- Times are in microseconds since 1970, as the server counts them.
-
-local FENCES_KEPT_MS = 691200000
-local BELIEVED = 3000000
-local FENCE_EPOCH = 1577836800000000
-local GIVEN_MAX = 64
--- The largest number that is counted exactly.
-local EXACT = 9007199254740992
-local BROKEN, LINGER = 'leasehold:broken:', 'leasehold:linger'
-
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+-- What the rest of a script is made of: the line of clients that wait, and the holds of an owner that several clients share.
 
 local function whole(number) return string.format('%.0f', number) end
 local function ms_until(moment) return math.ceil((moment - now) / 1000) end
-
--- A record that somebody damaged is as good as none.
-local function load_record(key, tag)
-  local packed = redis.pcall('GET', key)
-  if type(packed) ~= 'string' then return nil end
-  local ok, record = pcall(cmsgpack.unpack, packed)
-  if not ok or type(record) ~= 'table' or tag and record[1] ~= tag then return nil end
-  return record
-end
-
-local function save_record(key, record, ms) redis.call('SET', key, cmsgpack.pack(record), 'PX', ms) end
 
 -- Lists of who waits decide nothing, so a fault in them fails no call.
 local function strike(line, heard, client)

@@ -1,6 +1,5 @@
 -- The plain layout: the lock is a string that names its owner and request, as `SET name value NX PX lease` makes it.
 
-local PARTS = 5
 
 -- An owner may have slashes in it, a request has none.
 local function owner_in(value) return string.match(value, '^(.*)/') end
@@ -14,8 +13,6 @@ local function holds_of(key, owner, request)
 end
 
 local function is_shared() return false end
-
-local function take(key, owner, request, _, ms) redis.call('SET', key, owner .. '/' .. request, 'PX', ms) end
 
 local function linger_on(key, ms)
   -- First, because a server that is out of memory lets it through, and what follows it.
@@ -43,5 +40,3 @@ local function last_fence(at)
 end
 
 local function set_fence(at, fence) redis.call('SET', KEYS[at + 2], whole(fence), 'PX', FENCES_KEPT_MS) end
-
-local function announce() end

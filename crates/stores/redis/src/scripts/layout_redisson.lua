@@ -1,6 +1,5 @@
 -- The layout of Redisson: the lock is a hash from owner to count.
 
-local PARTS = 7
 -- A hash with more fields than this is no lock, and is not looked at more closely.
 local FIELDS_MAX = 64
 
@@ -17,16 +16,6 @@ local function holds_of(key, owner, request)
 end
 
 local function is_shared(tag) return string.byte(tag) == 115 end
-
-local function take(key, owner, request, count, ms)
-  redis.call('HSET', key, owner, count)
-  local set = redis.pcall('PEXPIRE', key, ms)
-  if type(set) == 'table' and set.err then
-    -- Whoever may not set an expiry must not leave a lock for ever.
-    if redis.call('PTTL', key) == -1 then redis.call('DEL', key) end
-    error(set)
-  end
-end
 
 local function linger_on(key, ms)
   redis.call('DEL', key)
@@ -72,6 +61,3 @@ local function set_fence(at, fence, token)
   redis.call('SET', KEYS[at + 2], whole(fence), 'PX', FENCES_KEPT_MS)
   if token then redis.call('SET', KEYS[at + 6], whole(fence), 'KEEPTTL') end
 end
-
--- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own.
-local function announce(at) redis.pcall('PUBLISH', KEYS[at + 7], '-0') end

@@ -20,14 +20,27 @@ local function renew_shared(lock, record_key, tag, fence, hold, term, count)
   return ms_until(last)
 end
 
-local function renew(lock, record_key, tag, fence, hold, term)
-  local ok, count = pcall(holds_of, lock, string.sub(tag, 2), hold)
-  -- Something else stands at the name now: then the lock is gone.
-  if not ok or not count then return -1 end
-  if is_shared(tag) then return renew_shared(lock, record_key, tag, fence, hold, term, count) end
-  -- Without a record (it was evicted) the owner alone must do: there is one for every asking.
+-- Whether a record is of this fence. One that is missing (it was evicted) or damaged says nothing else: then the owner alone must do, as
+-- there is one for every asking.
+local function is_fence_of(record_key, tag, fence)
+  local packed = redis.pcall('GET', record_key)
+  -- It begins with both; to read all of it is seldom needed.
+  local beginning = cmsgpack.pack(tag, tonumber(fence))
+  if type(packed) == 'string' and string.sub(packed, 2, #beginning + 1) == beginning then return true end
   local record = load_record(record_key, tag)
-  if record and whole(record[2]) ~= fence then return -1 end
+  return not record or whole(record[2]) == fence
+end
+
+local function renew(lock, record_key, tag, fence, hold, term)
+  if is_shared(tag) or hold == '' then
+    local ok, count = pcall(holds_of, lock, string.sub(tag, 2), hold)
+    -- Something else stands at the name now: then the lock is gone.
+    if not ok or not count then return -1 end
+    if is_shared(tag) then return renew_shared(lock, record_key, tag, fence, hold, term, count) end
+  elseif not is_held_by(lock, string.sub(tag, 2), hold) then
+    return -1
+  end
+  if not is_fence_of(record_key, tag, fence) then return -1 end
   local left = redis.call('PTTL', lock)
   if left == -1 then return term end
   if left >= term then return left end

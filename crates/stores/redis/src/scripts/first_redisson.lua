@@ -1,0 +1,21 @@
+-- What the ordinary case needs in the layout of Redisson, where the lock is a hash from owner to count.
+
+local PARTS = 7
+
+local function take(key, owner, request, count, ms)
+  redis.call('HSET', key, owner, count)
+  local set = redis.pcall('PEXPIRE', key, ms)
+  if type(set) == 'table' and set.err then
+    -- Whoever may not set an expiry must not leave a lock for ever.
+    if redis.call('PTTL', key) == -1 then redis.call('DEL', key) end
+    error(set)
+  end
+end
+
+-- Whether there is neither a lock nor a line, nor a token of Redisson's.
+local function is_untouched() return redis.call('EXISTS', KEYS[1], KEYS[4], KEYS[6]) == 0 end
+
+local function is_held_by(key, owner, request) return type(redis.pcall('HGET', key, owner)) == 'string' end
+
+-- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own.
+local function announce(at) redis.pcall('PUBLISH', KEYS[at + 7], '-0') end
