@@ -1,6 +1,6 @@
 -- The ordinary case, before anything else is made ready: one name that is free, nobody in line, and an owner that is new for every
 -- asking. What is not ordinary is left to the rest of the script, and nothing was written by then.
-if #KEYS == PARTS and string.byte(ARGV[1]) == 112 and is_untouched() then
+if #KEYS == PARTS and string.byte(ARGV[1]) == 112 and is_all_free() then
   if now > tonumber(ARGV[6]) then return {'late', now} end
   local tag, request, lease, block = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local last = redis.pcall('GET', KEYS[2])

@@ -13,7 +13,7 @@ local function take(key, owner, request, count, ms)
 end
 
 -- Whether there is neither a lock nor a line, nor a token of Redisson's.
-local function is_untouched() return redis.call('EXISTS', KEYS[1], KEYS[4], KEYS[6]) == 0 end
+local function is_all_free() return redis.call('EXISTS', KEYS[1], KEYS[4], KEYS[6]) == 0 end
 
 local function is_held_by(key, owner, request) return type(redis.pcall('HGET', key, owner)) == 'string' end
 
