@@ -201,9 +201,13 @@ impl Bare {
         let mut connected = Vec::new();
         for server in servers {
             let mut connection = connect(&format!("redis://{}", server.address())).await;
-            let vote = script!("common", "layout_plain", "describe", "birth", "vote");
+            let vote = script!("clock", "record", "first_plain", "common", "layout_plain", "describe", "birth", "vote");
             let vote = load_script(&mut connection, vote).await;
-            let release = load_script(&mut connection, script!("common", "layout_plain", "release")).await;
+            let release = load_script(
+                &mut connection,
+                script!("clock", "record", "first_plain", "release_alone", "common", "layout_plain", "release"),
+            )
+            .await;
             connected.push(Server { connection, vote, release });
         }
         Self { servers: connected, late: Vec::new() }
