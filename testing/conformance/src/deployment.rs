@@ -20,6 +20,8 @@ pub enum Hook {
     Liveness,
     /// Answer for all that it is made of, so that answers one after the other never differ by what is still under way.
     InStep,
+    /// Go on with a call that nobody polls any more and nobody drops.
+    Unattended,
 }
 
 /// One way of deploying one store.

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::case::{Checked, Need};
 use crate::chaos::{Chaos, Fault, Kind};
+use crate::deployment::Hook;
 use crate::hand::{Hand, is_busy};
 use crate::world::{World, eventually, granted, soon};
 
@@ -23,7 +24,7 @@ crate::cases! {
     async the_request_to_release_is_lost;
     async an_acquire_that_comes_too_late;
     async a_cancelled_acquire_that_arrives_later;
-    async a_cancelled_acquire_that_arrives_twice;
+    async a_cancelled_acquire_that_arrives_twice needs [Need::Hook(Hook::Unattended)];
     async a_cancelled_acquire_that_arrives_too_late;
     async a_storm;
 }

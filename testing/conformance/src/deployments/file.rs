@@ -18,7 +18,7 @@ impl Deployment for File {
     fn lacks(&self, hook: Hook) -> Option<&'static str> {
         match hook {
             Hook::Restart => Some("file: has no server; restarts of the machine are tried in crates/stores/file"),
-            Hook::Processes | Hook::Liveness | Hook::InStep => None,
+            Hook::Processes | Hook::Liveness | Hook::InStep | Hook::Unattended => None,
         }
     }
 

@@ -19,7 +19,7 @@ impl Deployment for Memory {
         match hook {
             Hook::Restart => Some("memory: ends with its process"),
             Hook::Processes | Hook::Liveness => Some("memory: is one process only"),
-            Hook::InStep => None,
+            Hook::InStep | Hook::Unattended => None,
         }
     }
 

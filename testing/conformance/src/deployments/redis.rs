@@ -20,7 +20,7 @@ impl Deployment for Redis {
 
     fn lacks(&self, hook: Hook) -> Option<&'static str> {
         match hook {
-            Hook::Restart | Hook::Processes | Hook::InStep => None,
+            Hook::Restart | Hook::Processes | Hook::InStep | Hook::Unattended => None,
             Hook::Liveness => Some("the server is not told when a process ends: its locks end with their leases"),
         }
     }

@@ -24,6 +24,7 @@ impl Deployment for Redlock {
         match hook {
             Hook::Restart | Hook::Processes => None,
             Hook::Liveness => Some("no server is told when a process ends: its locks end with their leases"),
+            Hook::Unattended => Some("a quorum's call is driven by whoever waits for it, until it is dropped"),
             Hook::InStep => Some("a quorum answers when a majority has, and the other servers follow"),
         }
     }
