@@ -437,18 +437,7 @@ impl Record {
         self.last = if planted.is(Bug::BlockNotRecorded) { block.first } else { block.last() };
         self.left_by = None;
         self.rows.clear();
-        self.rows.push(Row {
-            owner: request.owner.clone(),
-            block,
-            holds: smallvec![Hold { request: request.request, expires: now + request.lease }],
-            given: VecDeque::new(),
-            expires: now + request.lease,
-            lease: request.lease,
-            since: now,
-            broken: false,
-            kept: request.kept,
-            about: request.about.clone(),
-        });
+        self.rows.push(Row::taken(now, request, block));
         Granted { block, holds: 1, left: request.lease }
     }
 
@@ -516,6 +505,22 @@ impl LeftBy {
 }
 
 impl Row {
+    /// What a request that found the name free takes.
+    fn taken(now: StoreTime, request: &Acquire, block: Block) -> Self {
+        Self {
+            owner: request.owner.clone(),
+            block,
+            holds: smallvec![Hold { request: request.request, expires: now + request.lease }],
+            given: VecDeque::new(),
+            expires: now + request.lease,
+            lease: request.lease,
+            since: now,
+            broken: false,
+            kept: request.kept,
+            about: request.about.clone(),
+        }
+    }
+
     /// The owner is here already: the same request sent again, or a re-entry of a shared owner.
     fn enter(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
         self.holds.retain(|hold| hold.expires > now);

@@ -65,7 +65,7 @@ impl Upholding {
         }
         let open = self.seats.iter().filter(|seat| seat.is_none()).count();
         let waits = open > 0 && now < self.ends;
-        let verdicts: Vec<Renewed> = (0..self.leases).map(|lease| self.of(lease, open)).collect();
+        let verdicts: Vec<Renewed> = (0..self.leases).map(|lease| self.of(lease)).collect();
         if waits && verdicts.contains(&Renewed::Unknown) {
             return None;
         }
@@ -74,7 +74,7 @@ impl Upholding {
         Some(if all_unknown { Err(self.failure()) } else { Ok(verdicts) })
     }
 
-    fn of(&self, lease: usize, open: usize) -> Renewed {
+    fn of(&self, lease: usize) -> Renewed {
         let majority = self.rules.majority();
         let mut ends: PerServer<Moment> = PerServer::new();
         let mut without = 0;
@@ -94,13 +94,12 @@ impl Upholding {
         if without > self.seats.len() - majority {
             return Renewed::Lost;
         }
-        debug_assert!(open <= self.seats.len());
         Renewed::Unknown
     }
 
     /// Servers that vote and do not have a lease that a majority has: they may be asked for their vote anew.
     pub fn vacant(&self, lease: usize) -> impl Iterator<Item = usize> {
-        let kept = matches!(self.of(lease, 0), Renewed::Kept { .. });
+        let kept = matches!(self.of(lease), Renewed::Kept { .. });
         self.seats.iter().enumerate().filter_map(move |(server, seat)| match seat {
             Some(Heard::Upheld { upheld, .. })
                 if kept && upheld.standing.votes() && upheld.renewed[lease] == Renewed::Lost =>

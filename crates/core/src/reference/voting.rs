@@ -87,18 +87,7 @@ impl Record {
         }
         self.left_by = None;
         self.rows.clear();
-        self.rows.push(Row {
-            owner: request.owner.clone(),
-            block: ballot.block,
-            holds: smallvec![Hold { request: request.request, expires: now + request.lease }],
-            given: VecDeque::new(),
-            expires: now + request.lease,
-            lease: request.lease,
-            since: now,
-            broken: false,
-            kept: request.kept,
-            about: request.about.clone(),
-        });
+        self.rows.push(Row::taken(now, request, ballot.block));
         request.lease
     }
 }

@@ -162,8 +162,8 @@ impl Voting {
         loop {
             let landed = self.flights.poll(&self.quorum, task);
             let Some(attempt) = &mut self.attempt else { return Poll::Pending };
-            let (now, mut state) = (leasehold_clock::now(), self.quorum.shared.state());
-            let state = &mut *state;
+            let (now, mut guard) = (leasehold_clock::now(), self.quorum.shared.state());
+            let state = &mut *guard;
             let sends = match landed {
                 Poll::Ready(Landed { server, round, sent, reply }) => {
                     attempt.voted(now, &state.clocks, server, round, sent, reply)
@@ -180,12 +180,8 @@ impl Voting {
                 }
                 return Poll::Ready(verdict);
             }
-            if !sends.is_empty() {
-                let quorum = self.quorum.clone();
-                for Send { server, round, ballot } in sends {
-                    self.flights.send(server, round, now, quorum.members[server].vote(ballot));
-                }
-            }
+            drop(guard);
+            self.send(now, sends);
         }
     }
 
