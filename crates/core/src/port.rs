@@ -208,7 +208,7 @@ pub struct Release {
     pub fence: Option<Fence>,
     /// Which hold.
     pub give: Give,
-    /// The largest fence of the block that was used; what is above it is taken back.
+    /// The largest fence of the block that was used, where some were not; what is above it is taken back.
     pub last_used: Option<Fence>,
     /// Keep others out for this long.
     pub linger: Duration,

@@ -119,13 +119,22 @@ impl Bare {
             "record",
             "first_redisson",
             "acquire_free",
+            "acquire_short",
             "common",
             "layout_redisson",
             "describe",
             "acquire"
         );
-        let release =
-            script!("clock", "record", "first_redisson", "release_alone", "common", "layout_redisson", "release");
+        let release = script!(
+            "clock",
+            "first_redisson",
+            "release_alone",
+            "release_short",
+            "record",
+            "common",
+            "layout_redisson",
+            "release"
+        );
         let (acquire, release) = (load(&mut connection, acquire).await, load(&mut connection, release).await);
         Self { connection, acquire, release }
     }
@@ -157,7 +166,7 @@ impl Bare {
             _ => panic!("a grant, not {taken:?}"),
         };
         let mut give = Self::call(&self.release, name);
-        give.arg(name).arg(format!("p{owner}")).arg(&owner).arg("hold").arg(fence).arg(fence).arg(0).arg("1").arg(0);
+        give.arg(name).arg(format!("p{owner}")).arg(&owner).arg("hold").arg(fence).arg("").arg(0).arg("1").arg(0);
         let given = send(&mut self.connection, &give).await;
         assert!(matches!(&given, Value::Array(parts) if parts.len() == 3), "{given:?}");
         began.elapsed()

@@ -205,7 +205,16 @@ impl Bare {
             let vote = load_script(&mut connection, vote).await;
             let release = load_script(
                 &mut connection,
-                script!("clock", "record", "first_plain", "release_alone", "common", "layout_plain", "release"),
+                script!(
+                    "clock",
+                    "first_plain",
+                    "release_alone",
+                    "release_short",
+                    "record",
+                    "common",
+                    "layout_plain",
+                    "release"
+                ),
             )
             .await;
             connected.push(Server { connection, vote, release });
@@ -296,7 +305,7 @@ fn release(digest: &str, owner: &str, fence: u64) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
     command.arg(digest).arg(5);
     keys(&mut command);
-    command.arg("bare").arg(format!("p{owner}")).arg(owner).arg("hold").arg(fence).arg(fence).arg(0);
+    command.arg("bare").arg(format!("p{owner}")).arg(owner).arg("hold").arg(fence).arg("").arg(0);
     command.arg(CLIENT).arg(0).arg(0);
     command
 }

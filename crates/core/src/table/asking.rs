@@ -295,7 +295,7 @@ impl Table {
                 owner: series.owner.clone(),
                 fence: series.taint.is_none().then_some(grant.block.first),
                 give: Give::Hold(RequestId { client, number: series.number }),
-                last_used: Some(grant.block.first),
+                last_used: Some(grant.block.first).filter(|used| *used < grant.block.last()),
                 linger: Duration::ZERO,
                 rejoin: false,
             };

@@ -497,7 +497,7 @@ impl Held {
             // A late sending of the same request may have taken it again, under another fence.
             fence: (!self.is_tainted()).then_some(self.block.first),
             give: Give::Hold(RequestId { client, number: self.number }),
-            last_used: Some(self.fence()),
+            last_used: Some(self.fence()).filter(|used| *used < self.block.last()),
             linger: self.at_least.since(now),
             rejoin,
         }

@@ -30,18 +30,9 @@ impl Space {
         Name::new(key.strip_prefix(&*self.0)?).ok()
     }
 
-    /// The name that a record's key belongs to.
-    pub(crate) fn name_of_record(&self, key: &str) -> Option<Name> {
-        self.name_beside(RECORD, key)
-    }
-
     /// The name that a fence's key belongs to.
     pub(crate) fn name_of_fence(&self, key: &str) -> Option<Name> {
-        self.name_beside(FENCE, key)
-    }
-
-    fn name_beside(&self, what: &str, key: &str) -> Option<Name> {
-        let rest = key.strip_prefix(&*self.0)?.strip_prefix(what)?.strip_prefix(':')?;
+        let rest = key.strip_prefix(&*self.0)?.strip_prefix(FENCE)?.strip_prefix(':')?;
         self.name_of_lock(rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))?)
     }
 
@@ -50,10 +41,10 @@ impl Space {
         format!("{}{FENCE}:*", escaped(&self.0))
     }
 
-    /// Keys of records of names that begin like this, as patterns.
-    pub(crate) fn record_patterns(&self, beginning: &str) -> [String; 2] {
+    /// Keys of fences of names that begin like this, as patterns.
+    pub(crate) fn fence_patterns(&self, beginning: &str) -> [String; 2] {
         let (prefix, beginning) = (escaped(&self.0), escaped(beginning));
-        [format!("{prefix}{RECORD}:{{{prefix}{beginning}*"), format!("{prefix}{RECORD}::{prefix}{beginning}*")]
+        [format!("{prefix}{FENCE}:{{{prefix}{beginning}*"), format!("{prefix}{FENCE}::{prefix}{beginning}*")]
     }
 
     /// A pattern for the keys of locks whose names begin like this.
@@ -216,7 +207,6 @@ mod tests {
                 let keys = space.keys(&name);
                 assert_eq!(space.name_of_lock(keys.lock()).as_ref(), Some(&name));
                 assert_eq!(space.name_of_fence(&keys.fence()).as_ref(), Some(&name));
-                assert_eq!(space.name_of_record(&keys.record()).as_ref(), Some(&name));
             }
             let [a, tagged] = ["a", "{a}"].map(|name| space.keys(&Name::new(name).unwrap()).record());
             assert_ne!(a, tagged);
@@ -231,7 +221,7 @@ mod tests {
         for beside in [keys.fence(), keys.record(), keys.line(), keys.heard(), keys.token(), keys.channel()] {
             assert!(beside.starts_with("app1:") && beside.ends_with(":{app1:a}"), "{beside}");
         }
-        assert!(space.record_patterns("x").iter().all(|pattern| pattern.starts_with("app1:")));
+        assert!(space.fence_patterns("x").iter().all(|pattern| pattern.starts_with("app1:")));
         assert_eq!(space.pattern("x"), "app1:x*");
         assert_eq!(space.name_of_lock("a"), None, "it is not behind the prefix");
     }

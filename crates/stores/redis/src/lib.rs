@@ -22,6 +22,7 @@ mod member;
 mod reply;
 mod runtime;
 mod script;
+mod sharing;
 mod store;
 
 pub use config::{Config, Layout, SCHEMES};

@@ -43,7 +43,7 @@ pub(crate) struct Link {
 
 /// One connection for as long as it lasts.
 #[derive(Clone)]
-struct Line {
+pub(crate) struct Line {
     connection: MultiplexedConnection,
     state: Arc<LineState>,
 }
@@ -128,9 +128,7 @@ impl Link {
     /// Calls a script by its digest; where the server has forgotten it, with its text.
     pub(crate) async fn call(self: &Arc<Self>, script: &Script, command: Cmd) -> Result<Value, Error> {
         match self.send(&command).await {
-            Err(failed) if failed.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.query(&by_text(script, &command)).await
-            }
+            Err(failed) if failed.is_no_script() => self.query(&by_text(script, &command)).await,
             answer => answer.map_err(Failed::into_error),
         }
     }
@@ -161,7 +159,8 @@ impl Link {
         Ok(state.server.get_or_init(|| server).clone())
     }
 
-    async fn send_on(&self, mut line: Line, command: &Cmd) -> Result<Value, Failed> {
+    /// Sends one command on this connection: with the first poll it is on its way.
+    pub(crate) async fn send_on(&self, mut line: Line, command: &Cmd) -> Result<Value, Failed> {
         let sent = leasehold_clock::now();
         let answer = line.connection.send_packed_command(command).await.and_then(Value::extract_error);
         match answer {
@@ -197,7 +196,8 @@ impl Link {
         self.current().as_ref().filter(|line| !line.state.gone.load(Ordering::Acquire)).cloned()
     }
 
-    async fn line(self: &Arc<Self>) -> Result<Line, Error> {
+    /// The present connection, or a new one.
+    pub(crate) async fn line(self: &Arc<Self>) -> Result<Line, Error> {
         match self.live() {
             Some(line) => Ok(line),
             None => self.thread.runs(self.clone().connect()).await,
@@ -373,7 +373,7 @@ fn by_text(script: &Script, command: &Cmd) -> Cmd {
 }
 
 /// Why there is no answer.
-enum Failed {
+pub(crate) enum Failed {
     /// It was not sent.
     Unconnected(Error),
     /// It may have been.
@@ -381,14 +381,13 @@ enum Failed {
 }
 
 impl Failed {
-    fn kind(&self) -> redis::ErrorKind {
-        match self {
-            Self::Unconnected(_) => redis::ErrorKind::Io,
-            Self::Answered(cause) => cause.kind(),
-        }
+    /// Whether the server does not know the script.
+    pub(crate) fn is_no_script(&self) -> bool {
+        const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::NoScript);
+        matches!(self, Self::Answered(cause) if cause.kind() == NO_SCRIPT)
     }
 
-    fn into_error(self) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Unconnected(error) => error,
             Self::Answered(cause) => error::of(cause),

@@ -1,7 +1,7 @@
 //! Looking at locks: one, or all that begin alike.
 //!
-//! Redis has no index of locks. Those of leasehold are found by their records; those of Redisson by looking at every hash whose
-//! name fits. Strings of other libraries cannot be told from other strings, and are not listed.
+//! Redis has no index of locks. In the layout of Redisson every hash is looked at whose name fits. In the plain one those of leasehold are
+//! found by their fences; strings of other libraries cannot be told from other strings, and are not listed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,10 +42,10 @@ pub(crate) async fn inspect(
     which: &str,
 ) -> Result<(StoreTime, Vec<Inspected>), Error> {
     let script = &inner.scripts.inspect;
-    let mut command = calling(script, names.len() * 3);
+    let mut command = calling(script, names.len() * 4);
     for name in &names {
         let keys = inner.space.keys(name);
-        command.arg(keys.lock()).arg(keys.record()).arg(keys.heard());
+        command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.heard());
     }
     command.arg(which);
     let only = (names.len() == 1).then(|| names[0].clone());
@@ -94,11 +94,15 @@ pub(crate) fn is_lock(found: &Inspected) -> bool {
 
 async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
     let (space, mut names) = (&inner.space, BTreeSet::new());
-    for pattern in space.record_patterns(prefix) {
-        scan_for(inner, &pattern, "string", |key| names.extend(space.name_of_record(key))).await?;
-    }
-    if inner.layout == Layout::Redisson {
-        scan_for(inner, &space.pattern(prefix), "hash", |key| names.extend(space.name_of_lock(key))).await?;
+    match inner.layout {
+        Layout::Redisson => {
+            scan_for(inner, &space.pattern(prefix), "hash", |key| names.extend(space.name_of_lock(key))).await?;
+        }
+        Layout::Plain => {
+            for pattern in space.fence_patterns(prefix) {
+                scan_for(inner, &pattern, "string", |key| names.extend(space.name_of_fence(key))).await?;
+            }
+        }
     }
     names.retain(|name| name.as_str().starts_with(prefix));
     Ok(names)

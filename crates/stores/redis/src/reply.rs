@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{About, Acquired, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed};
+use leasehold_core::port::{
+    About, Acquire, Acquired, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed,
+};
 use leasehold_core::quorum::{Standing, Upheld, Vote, Voted};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
 use leasehold_core::{Block, Error, ErrorKind, Fence, Name, StoreOwner, StoreTime};
 use redis::Value;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error;
 use crate::keys;
@@ -76,7 +79,7 @@ impl Parts {
         Ok(store_time(self.count()?))
     }
 
-    fn fence(&mut self) -> Result<Fence, Error> {
+    pub(crate) fn fence(&mut self) -> Result<Fence, Error> {
         Ok(Fence::new(self.count()?))
     }
 
@@ -107,6 +110,12 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
         other => return Err(error::unreadable(other)),
     };
     Ok((at, acquired))
+}
+
+/// The grant of an ordinary acquire, of which only the first fence need be told.
+pub(crate) fn granted_as_asked(request: &Acquire, first: Fence) -> SmallVec<[Granted; 1]> {
+    let block = Block { first, len: request.block.max(1) };
+    smallvec![Granted { block, holds: 1, left: Duration::from_millis(millis(request.lease)) }]
 }
 
 /// A vote in a quorum, and the server's clock.

@@ -13,8 +13,12 @@ pub(crate) struct Script {
 /// All scripts of one layout.
 pub(crate) struct Scripts {
     pub(crate) acquire: Script,
+    /// Several at once, where they are ordinary.
+    pub(crate) acquire_many: Script,
     pub(crate) renew: Script,
     pub(crate) release: Script,
+    /// Several at once, where they are ordinary.
+    pub(crate) release_many: Script,
     pub(crate) leave: Script,
     pub(crate) breaking: Script,
     pub(crate) inspect: Script,
@@ -46,22 +50,41 @@ impl Scripts {
 
     /// Each of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
-        [&self.acquire, &self.renew, &self.release, &self.leave, &self.breaking, &self.inspect].into_iter()
+        let alone = [&self.acquire, &self.renew, &self.release, &self.leave, &self.breaking, &self.inspect];
+        alone.into_iter().chain([&self.acquire_many, &self.release_many])
     }
 
     /// A server makes every function of a script anew with every call: so what ends the ordinary case stands before those that it does not need.
     fn new(first: &str, layout: &str) -> Self {
-        let ordinary_first = |ordinary: &str, parts: &[&str]| {
-            Script::new([&[CLOCK, RECORD, first, ordinary, COMMON, layout], parts].concat().concat())
-        };
-        let script = |parts: &[&str]| ordinary_first("", parts);
+        let script = |parts: &[&str]| Script::new([CLOCK, RECORD, first, COMMON, layout].concat() + &parts.concat());
+        let taking = [CLOCK, RECORD, first, include_str!("scripts/acquire_free.lua")].concat();
+        let giving = [CLOCK, first, include_str!("scripts/release_alone.lua")].concat();
         Self {
-            acquire: ordinary_first(
-                include_str!("scripts/acquire_free.lua"),
-                &[DESCRIBE, include_str!("scripts/acquire.lua")],
+            acquire: Script::new(
+                [
+                    &taking,
+                    include_str!("scripts/acquire_short.lua"),
+                    COMMON,
+                    layout,
+                    DESCRIBE,
+                    include_str!("scripts/acquire.lua"),
+                ]
+                .concat(),
             ),
+            acquire_many: Script::new([&taking, include_str!("scripts/acquire_many.lua")].concat()),
             renew: script(&[RENEWING, include_str!("scripts/renew.lua")]),
-            release: ordinary_first(include_str!("scripts/release_alone.lua"), &[include_str!("scripts/release.lua")]),
+            release: Script::new(
+                [
+                    &giving,
+                    include_str!("scripts/release_short.lua"),
+                    RECORD,
+                    COMMON,
+                    layout,
+                    include_str!("scripts/release.lua"),
+                ]
+                .concat(),
+            ),
+            release_many: Script::new([&giving, include_str!("scripts/release_many.lua")].concat()),
             leave: script(&[include_str!("scripts/leave.lua")]),
             breaking: script(&[DESCRIBE, include_str!("scripts/break.lua")]),
             inspect: script(&[DESCRIBE, include_str!("scripts/inspect.lua")]),

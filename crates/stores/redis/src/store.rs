@@ -13,7 +13,7 @@ use leasehold_core::port::{
 };
 use leasehold_core::{
     Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Identity, Moment, Name, Names, Outcome, Store,
-    StoreClock, StoreTime,
+    StoreClock, StoreOwner, StoreTime,
 };
 use redis::Cmd;
 
@@ -26,6 +26,7 @@ use crate::list;
 use crate::reply;
 use crate::runtime::Thread;
 use crate::script::{Script, Scripts};
+use crate::sharing::{self, Answer, Sharing};
 
 /// A server of Redis.
 #[derive(Clone)]
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     clock: Mutex<StoreClock>,
     /// Who may stand in line for what.
     enlisted: Mutex<HashSet<(ClientId, Name), RandomState>>,
+    pub(crate) sharing: Sharing,
     pub(crate) scanned: list::Scanned,
     /// In a quorum: for how long the server does not vote when it may have forgotten.
     pub(crate) quarantine: Duration,
@@ -84,6 +86,7 @@ impl Redis {
             ears,
             clock: Mutex::new(StoreClock::new(Moment::default(), StoreTime::default())),
             enlisted: Mutex::default(),
+            sharing: Sharing::default(),
             scanned: list::Scanned::default(),
             quarantine: config.quarantine,
             synced: Mutex::default(),
@@ -99,13 +102,20 @@ impl Redis {
         if keys::is_reserved_owner(&request.owner) {
             return self.refused(error::reserved_owner("release"));
         }
-        let inner = self.0.clone();
-        let command = release_command(&inner, &request, quietly);
+        let (inner, request) = (self.0.clone(), Arc::new(request));
         self.call(async move {
             if request.rejoin {
                 inner.enlisted().insert((request.client, request.name.clone()));
             }
-            let answer = inner.run(&inner.scripts.release, command).await;
+            let shared = match !quietly && sharing::may_share_release(&request) {
+                true => inner.share_release(request.clone()).await,
+                false => Answer::Alone,
+            };
+            let answer = match shared {
+                Answer::Done(at, _) => return Ok((at, Released::Released { waiters: Some(0) })),
+                Answer::Whole(answer) => answer,
+                Answer::Alone => inner.run(&inner.scripts.release, release_command(&inner, &request, quietly)).await,
+            };
             answer.and_then(reply::released).map_err(|error| error.during("release").on_lock(&request.name))
         })
     }
@@ -148,7 +158,8 @@ impl Inner {
     }
 
     pub(crate) async fn run(&self, script: &Script, command: Cmd) -> Result<redis::Value, Error> {
-        self.link.call(script, command).await
+        // Boxed: most calls do not come here, and would carry the room for it about.
+        Box::pin(self.link.call(script, command)).await
     }
 }
 
@@ -181,11 +192,12 @@ pub(crate) fn add_keys(command: &mut Cmd, inner: &Inner, name: &Name) {
     }
 }
 
-/// What a renewal touches.
+/// What a renewal touches: the lock, and the record, which stands beside the fence unless several clients share the owner.
 pub(crate) fn add_lease_keys(command: &mut Cmd, inner: &Inner, leases: &[Renew]) {
     for renew in leases {
         let keys = inner.space.keys(&renew.lease.name);
-        command.arg(keys.lock()).arg(keys.record());
+        let is_shared = inner.layout == Layout::Redisson && matches!(renew.lease.owner, StoreOwner::Shared(_));
+        command.arg(keys.lock()).arg(if is_shared { keys.record() } else { keys.fence() });
     }
 }
 
@@ -200,7 +212,7 @@ pub(crate) fn add_leases(command: &mut Cmd, leases: &[Renew]) {
     }
 }
 
-fn acquire_command(inner: &Inner, request: &Acquire) -> Cmd {
+pub(crate) fn acquire_command(inner: &Inner, request: &Acquire) -> Cmd {
     let names = request.names.as_slice();
     let mut command = calling(&inner.scripts.acquire, names.len() * parts(inner.layout));
     names.iter().for_each(|name| add_keys(&mut command, inner, name));
@@ -251,7 +263,7 @@ pub(crate) fn is_untold(inner: &Inner, busy: &Busy) -> bool {
     inner.layout == Layout::Plain && busy.holder.as_ref().is_some_and(|holder| holder.fence.is_none())
 }
 
-fn release_command(inner: &Inner, request: &Release, quietly: bool) -> Cmd {
+pub(crate) fn release_command(inner: &Inner, request: &Release, quietly: bool) -> Cmd {
     let (give, id) = match request.give {
         Give::Hold(id) => ("hold", keys::request(id)),
         Give::One(id) => ("one", keys::request(id)),
@@ -329,12 +341,21 @@ impl Store for Redis {
         if keys::is_reserved_owner(&request.owner) {
             return Call::done(Err(error::reserved_owner("acquire").on_store(&self.0.label)));
         }
-        let inner = self.0.clone();
-        let command = acquire_command(&inner, &request);
+        let (inner, request) = (self.0.clone(), Arc::new(request));
         self.call(async move {
             let client = request.request.client;
             let listening = Listening::before(&inner, &request);
-            let answer = inner.run(&inner.scripts.acquire, command).await;
+            let shared = match sharing::may_share_acquire(&inner, &request) {
+                true => inner.share_acquire(request.clone()).await,
+                false => Answer::Alone,
+            };
+            let answer = match shared {
+                Answer::Done(at, first) => {
+                    return Ok((at, Acquired::Granted(reply::granted_as_asked(&request, first))));
+                }
+                Answer::Whole(answer) => answer,
+                Answer::Alone => inner.run(&inner.scripts.acquire, acquire_command(&inner, &request)).await,
+            };
             let mut acquired = answer.and_then(|value| reply::acquired(value, request.names.as_slice()));
             match &mut acquired {
                 Ok((_, Acquired::Busy(busy))) if request.enlist => {

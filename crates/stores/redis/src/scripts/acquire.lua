@@ -14,7 +14,7 @@ for name = 1, names do
   if row.left ~= -2 then
     row.count = holds_of(KEYS[at + 1], owner, request)
     if row.count then
-      row.record = load_record(KEYS[at + 3], tag)
+      row.record = load_record(KEYS[at + 2], KEYS[at + 3], tag)
       row.again = not shared
       if shared and row.record then
         row.foreign = foreign_holds(row.count, row.record)
@@ -40,7 +40,7 @@ for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
   if row.left ~= -2 and not row.count then
     if ARGV[8] == '1' then enlist(KEYS[at + 4], KEYS[at + 5], client) end
-    return {'busy', now, name - 1, describe(KEYS[at + 1], KEYS[at + 3])}
+    return {'busy', now, name - 1, describe(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3])}
   end
   -- An owner that holds some of the names would wait for itself; one that holds them all re-enters them all.
   if row.count and not row.again and names > 1 and not (shared and mine == names) then return {'already', now, name - 1} end
@@ -52,17 +52,17 @@ for name = 1, names do
 end
 
 local function grant(at, row)
-  -- First of all: a server that is out of memory refuses this one, and nothing was written.
-  set_fence(at, row.first + block - 1, row.token)
   local record = {tag, row.first, block, lease, now, about, request}
   if shared then
     record[7], record[8], record[9] = {request, now + lease * 1000}, {}, 0
   end
+  -- First of all: a server that is out of memory refuses this one, and nothing was written.
+  save_fence(at, row.first + block - 1, record, row.token)
   -- What another library holds under this owner's name goes on.
   local foreign = shared and row.count or 0
   local ms = math.max(lease, row.left)
   take(KEYS[at + 1], owner, request, foreign + 1, ms)
-  save_record(KEYS[at + 3], record, ms)
+  if shared then save_record(KEYS[at + 3], record, ms) end
   return {row.first, block, foreign + 1, lease}
 end
 

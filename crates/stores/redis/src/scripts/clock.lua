@@ -1,12 +1,15 @@
 -- Every script begins with this: what its keys are, and the clock.
 --
 -- Keys of one name, in this order: lock, fence, record, line, heard, and what the layout adds.
---   record  who holds it: {tag, first fence, fences, lease in ms, since, about, request}; for an owner that several clients share
---           {…, holds, given, lingers until} instead of a request. A tag is `p` (private) or `s` (shared) and the owner.
+--   fence   the last fence that was given out, and the record of that grant.
+--   record  the record of an owner that several clients share; it ends with the lock.
+-- A record says who holds it: {tag, first fence, fences, lease in ms, since, about, request}; of a shared owner {…, holds, given, lingers
+-- until} instead of a request. A tag is `p` (private) or `s` (shared) and the owner.
 --   line    waiting clients by the time they came. heard: the same by the time until which they are believed to wait.
 -- Times are in microseconds since 1970, as the server counts them.
 
-local FENCES_KEPT_MS = 691200000
+-- Numbers that are only passed on are text: to write one down costs more than many a command.
+local FENCES_KEPT_MS = '691200000'
 local BELIEVED = 3000000
 local FENCE_EPOCH = 1577836800000000
 local GIVEN_MAX = 64

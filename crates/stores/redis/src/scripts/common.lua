@@ -1,6 +1,30 @@
--- What the rest of a script is made of: the line of clients that wait, and the holds of an owner that several clients share.
+-- What the rest of a script is made of: records, the line of clients that wait, and the holds of an owner that several clients share.
 
-local function whole(number) return string.format('%.0f', number) end
+local function text_at(key)
+  local text = redis.pcall('GET', key)
+  return type(text) == 'string' and text or ''
+end
+
+-- A record that somebody damaged is as good as none.
+local function record_in(text, tag)
+  local first, fences, lease, since, request, kept, about =
+    string.match(text, '^%d+ (%d+) (%d+) (%d+) (%d+) (%S*) ([^\n]*)\n(.*)$')
+  if kept and (not tag or kept == tag) then
+    return {kept, tonumber(first), tonumber(fences), tonumber(lease), tonumber(since), about, request}
+  end
+end
+
+-- The same for an owner that several clients share.
+local function shared_record_in(packed, tag)
+  local ok, record = pcall(cmsgpack.unpack, packed)
+  if ok and type(record) == 'table' and (not tag or record[1] == tag) then return record end
+end
+
+local function text_beside(fence, record)
+  local grant = {whole(fence), whole(record[2]), whole(record[3]), whole(record[4]), whole(record[5]), record[7], record[1]}
+  return table.concat(grant, ' ') .. '\n' .. record[6]
+end
+
 local function ms_until(moment) return math.ceil((moment - now) / 1000) end
 
 -- Lists of who waits decide nothing, so a fault in them fails no call.

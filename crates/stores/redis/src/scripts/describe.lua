@@ -6,11 +6,11 @@ local function recorded(holder, record)
   return holder
 end
 
-local function describe(lock, record_key)
+local function describe(lock, fence_key, record_key)
   local left = redis.call('PTTL', lock)
   local found = {left}
   if left == -2 then return found end
-  local record = load_record(record_key)
+  local record = any_record(fence_key, record_key)
   for _, kept in ipairs(owners(lock)) do
     local owner, count, broken = kept[1], kept[2], 0
     if string.sub(owner, 1, #BROKEN) == BROKEN then owner, broken = string.sub(owner, #BROKEN + 1), 1 end

@@ -1,6 +1,7 @@
 -- What the ordinary case needs in the layout of Redisson, where the lock is a hash from owner to count.
 
-local PARTS = 7
+-- Keys of a name, and of one that is asked for with others.
+local PARTS, SHORT = 7, 4
 
 local function take(key, owner, request, count, ms)
   redis.call('HSET', key, owner, count)
@@ -13,9 +14,12 @@ local function take(key, owner, request, count, ms)
 end
 
 -- Whether there is neither a lock nor a line, nor a token of Redisson's.
-local function is_all_free() return redis.call('EXISTS', KEYS[1], KEYS[4], KEYS[6]) == 0 end
+local function is_all_free(lock, line, token) return redis.call('EXISTS', lock, line, token) == 0 end
 
 local function is_held_by(key, owner, request) return type(redis.pcall('HGET', key, owner)) == 'string' end
 
+-- Whether it was held by this owner, and is no more.
+local function gives(key, owner, request) return redis.pcall('HDEL', key, owner) == 1 end
+
 -- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own.
-local function announce(at) redis.pcall('PUBLISH', KEYS[at + 7], '-0') end
+local function announce(channel) redis.pcall('PUBLISH', channel, '-0') end

@@ -1,14 +1,14 @@
--- Who holds locks. KEYS: lock, record and heard of each. Answers the clock, and for each how many clients wait and who holds it.
+-- Who holds locks. KEYS: lock, fence, record and heard of each. Answers the clock, and for each how many clients wait and who holds it.
 -- What is no lock at all is answered as free where ARGV[1] is `any`; else it is an error.
 
 local answer = {now}
-for at = 1, #KEYS, 3 do
-  local ok, found = pcall(describe, KEYS[at], KEYS[at + 1])
+for at = 1, #KEYS, 4 do
+  local ok, found = pcall(describe, KEYS[at], KEYS[at + 1], KEYS[at + 2])
   if not ok then
     if ARGV[1] ~= 'any' then error(found) end
     found = {-2}
   end
-  local waiting = redis.pcall('ZCOUNT', KEYS[at + 2], '(' .. whole(now), '+inf')
+  local waiting = redis.pcall('ZCOUNT', KEYS[at + 3], '(' .. whole(now), '+inf')
   answer[#answer + 1] = {type(waiting) == 'number' and waiting or 0, found}
 end
 return answer

@@ -35,8 +35,15 @@ end
 
 local function is_of(tag, value) return owner_in(value) == string.sub(tag, 2) end
 
-local function last_fence(at)
-  return tonumber(redis.call('GET', KEYS[at + 2]) or nil) or 0
+local function last_fence(at) return fence_in(text_at(KEYS[at + 2])) end
+
+local function load_record(fence_key, _, tag) return record_in(text_at(fence_key), tag) end
+
+local any_record = load_record
+
+local function save_fence(at, fence, record)
+  redis.call('SET', KEYS[at + 2], text_beside(fence, record), 'PX', FENCES_KEPT_MS)
 end
 
-local function set_fence(at, fence) redis.call('SET', KEYS[at + 2], whole(fence), 'PX', FENCES_KEPT_MS) end
+-- It stands beside the fence.
+local function save_record() end

@@ -53,11 +53,25 @@ local function is_of(tag, owner) return string.sub(tag, 2) == owner end
 -- The largest fence given out: ours, or Redisson's own token where there is one.
 local function last_fence(at)
   local both = redis.call('MGET', KEYS[at + 2], KEYS[at + 6])
-  local fence, token = tonumber(both[1] or nil), tonumber(both[2] or nil)
-  return math.max(fence or 0, token or 0), token
+  local token = tonumber(both[2] or nil)
+  return math.max(fence_in(both[1]), token or 0), token
 end
 
-local function set_fence(at, fence, token)
-  redis.call('SET', KEYS[at + 2], whole(fence), 'PX', FENCES_KEPT_MS)
+local function load_record(fence_key, record_key, tag)
+  if is_shared(tag) then return shared_record_in(text_at(record_key), tag) end
+  return record_in(text_at(fence_key), tag)
+end
+
+-- The record of whoever has one: a key of its own ends with its lock.
+local function any_record(fence_key, record_key)
+  return shared_record_in(text_at(record_key)) or record_in(text_at(fence_key))
+end
+
+local function save_fence(at, fence, record, token)
+  local beside = is_shared(record[1]) and whole(fence) or text_beside(fence, record)
+  redis.call('SET', KEYS[at + 2], beside, 'PX', FENCES_KEPT_MS)
   if token then redis.call('SET', KEYS[at + 6], whole(fence), 'KEEPTTL') end
 end
+
+-- Of a shared owner.
+local function save_record(key, record, ms) redis.call('SET', key, cmsgpack.pack(record), 'PX', ms) end

@@ -16,7 +16,7 @@ if not count then
 end
 if not count then return {'not', now} end
 
-local record = load_record(record_key, tag)
+local record = load_record(fence_key, record_key, tag)
 if fence ~= '' and (record and whole(record[2]) ~= fence or shared and not record) then return {'not', now} end
 
 local lingers = now + linger * 1000
@@ -68,14 +68,14 @@ else
 end
 if record and used then
   local last = record[2] + record[3] - 1
-  if known == last and used < last then set_fence(0, math.max(used, record[2]), token) end
+  if known == last and used < last then save_fence(0, math.max(used, record[2]), record, token) end
 end
 
 strike(line, heard, client)
 local waiting = count_line(line, heard)
 if linger == 0 and lingers <= now and ARGV[10] ~= '1' then
   hint(line, name)
-  announce(0)
+  announce(KEYS[7])
 end
 if ARGV[9] == '1' then enlist(line, heard, client) end
 return {'released', now, waiting}

@@ -1,4 +1,4 @@
--- Renews leases. KEYS: lock and record of each. ARGV: tag, fence, hold (or nothing), term in ms of each.
+-- Renews leases. KEYS: lock of each, and the key that its record stands in. ARGV: tag, fence, hold (or nothing), term in ms of each.
 -- Answers the clock, and for each lease how many ms are left, or -1 where it is gone.
 
 local answer = {now}

@@ -1,7 +1,10 @@
 -- Renews one lease, and never makes it again.
 
+-- So many fences stand for half of the time for which a fence is kept.
+local OLD_FENCES = FENCES_KEPT_MS / 2 * 8000
+
 local function renew_shared(lock, record_key, tag, fence, hold, term, count)
-  local record = load_record(record_key, tag)
+  local record = shared_record_in(text_at(record_key), tag)
   if not record or whole(record[2]) ~= fence then return -1 end
   local left, foreign = redis.call('PTTL', lock), foreign_holds(count, record)
   local holds, last = live_holds(record), 0
@@ -22,29 +25,30 @@ end
 
 -- Whether a record is of this fence. One that is missing (it was evicted) or damaged says nothing else: then the owner alone must do, as
 -- there is one for every asking.
-local function is_fence_of(record_key, tag, fence)
-  local packed = redis.pcall('GET', record_key)
-  -- It begins with both; to read all of it is seldom needed.
-  local beginning = cmsgpack.pack(tag, tonumber(fence))
-  if type(packed) == 'string' and string.sub(packed, 2, #beginning + 1) == beginning then return true end
-  local record = load_record(record_key, tag)
+local function is_fence_of(fence_key, tag, fence)
+  local text = text_at(fence_key)
+  -- No other has this fence: to read all of it is seldom needed.
+  if string.match(text, '^%d+ (%d+) ') == fence then return true end
+  local record = record_in(text, tag)
   return not record or whole(record[2]) == fence
 end
 
-local function renew(lock, record_key, tag, fence, hold, term)
+-- Renews what the owner holds under this fence; `beside` is the key of its record.
+local function renew(lock, beside, tag, fence, hold, term)
   if is_shared(tag) or hold == '' then
     local ok, count = pcall(holds_of, lock, string.sub(tag, 2), hold)
     -- Something else stands at the name now: then the lock is gone.
     if not ok or not count then return -1 end
-    if is_shared(tag) then return renew_shared(lock, record_key, tag, fence, hold, term, count) end
+    if is_shared(tag) then return renew_shared(lock, beside, tag, fence, hold, term, count) end
   elseif not is_held_by(lock, string.sub(tag, 2), hold) then
     return -1
   end
-  if not is_fence_of(record_key, tag, fence) then return -1 end
+  if not is_fence_of(beside, tag, fence) then return -1 end
   local left = redis.call('PTTL', lock)
   if left == -1 then return term end
   if left >= term then return left end
   redis.call('PEXPIRE', lock, term)
-  redis.call('PEXPIRE', record_key, term)
+  -- A fence tells when it was given out. Whoever holds a lock for days keeps its record.
+  if (now - FENCE_EPOCH) * 8 - fence > OLD_FENCES then redis.call('PEXPIRE', beside, FENCES_KEPT_MS) end
   return term
 end

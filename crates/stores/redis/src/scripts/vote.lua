@@ -22,7 +22,7 @@ for name = 1, names do
   local at = (name - 1) * PARTS
   local row = {left = redis.call('PTTL', KEYS[at + 1]), last = last_fence(at)}
   if row.left ~= -2 then
-    row.record = load_record(KEYS[at + 3], tag)
+    row.record = load_record(KEYS[at + 2], KEYS[at + 3], tag)
     row.ours = holds_of(KEYS[at + 1], owner, request)
     if not row.ours and anew and row.record and row.record[2] == first then row.ours = holds_of(KEYS[at + 1], owner, '') end
     if row.ours then held = held + 1 end
@@ -41,7 +41,7 @@ for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
   if row.left ~= -2 and not row.ours then
     if ARGV[9] == '1' then enlist(KEYS[at + 4], KEYS[at + 5], client) end
-    return {'busy', now, recovers, name - 1, describe(KEYS[at + 1], KEYS[at + 3])}
+    return {'busy', now, recovers, name - 1, describe(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3])}
   end
 end
 
@@ -49,14 +49,14 @@ local left = math.huge
 for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
-  if takes and last > row.last then set_fence(at, last) end
+  local since = row.record and row.record[5] or now
+  save_fence(at, takes and math.max(last, row.last) or row.last, {tag, first, count, lease, since, about, request})
   local ms = lease
   if row.ours then
     if row.left ~= -1 then ms = row.left end
   else
     take(KEYS[at + 1], owner, request, 1, lease)
   end
-  save_record(KEYS[at + 3], {tag, first, count, lease, row.record and row.record[5] or now, about, request}, ms)
   left = math.min(left, ms)
   strike(KEYS[at + 4], KEYS[at + 5], client)
 end

@@ -149,7 +149,8 @@ async fn a_fault_beside_the_lock_fails_no_call() -> Checked {
     for layout in ["redisson", "plain"] {
         let server = Redis::start()?;
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
-        for beside in ["leasehold_line:{b}", "leasehold_heard:{b}", "leasehold_lock:{b}"] {
+        for beside in ["leasehold_line:{b}", "leasehold_heard:{b}", "leasehold_lock:{b}", "leasehold_fence:{b}"] {
+            server.command(&["DEL", beside])?;
             server.command(&["RPUSH", beside, "not what it should be"])?;
             let both = client.lock_all(["a", "b"]).acquire().await?;
             server.command(&["DEL", beside])?;

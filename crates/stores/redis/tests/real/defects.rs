@@ -116,7 +116,7 @@ async fn a_lost_message_costs_a_second() -> Checked {
     let waiting = tokio::spawn(async move { waiter.lock("a").acquire().await.map(|guard| (waiter, guard)) });
     crate::scene::until_waiting(&server, "a", 1).await?;
     // No message at all: as if it had been lost.
-    server.command(&["DEL", "a", "leasehold_lock:{a}"])?;
+    server.command(&["DEL", "a"])?;
     let (_waiter, guard) = tokio::time::timeout(LIMIT, waiting).await???;
     assert!(guard.is_valid());
     Ok(())

@@ -62,8 +62,8 @@ async fn a_replica_has_what_reached_it() -> Checked {
         let rest = format!("?layout={layout}");
         let (one, other) = (pair.client(&rest).await?, pair.client(&rest).await?);
         let held = one.lock("a").keep(3 * S).acquire().await?;
-        let record = "leasehold_lock:{a}";
-        eventually("it is replicated", || Ok(number(&pair.replica, &["EXISTS", "a", record])? == 2)).await?;
+        eventually("it is replicated", || Ok(number(&pair.replica, &["EXISTS", "a", "leasehold_fence:{a}"])? == 2))
+            .await?;
         pair.fail_over()?;
         assert!(other.lock("a").acquire_within(5 * S).await?.is_busy(), "{layout}: two have it");
         assert!(held.is_valid(), "{layout}: it is longer than a lease, and nobody renewed it");

@@ -15,6 +15,7 @@ mod prefix;
 mod renewal;
 mod rlock;
 mod scene;
+mod sharing;
 
 use std::process::ExitCode;
 
@@ -22,7 +23,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 11] = [
+const TOPICS: [&[scene::Case]; 12] = [
     attacks::CASES,
     rlock::CASES,
     renewal::CASES,
@@ -34,6 +35,7 @@ const TOPICS: [&[scene::Case]; 11] = [
     prefix::CASES,
     forgetting::CASES,
     clock::CASES,
+    sharing::CASES,
 ];
 
 fn main() -> ExitCode {
