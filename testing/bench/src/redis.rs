@@ -305,19 +305,12 @@ pub(crate) fn hold() -> Vec<Figure> {
     let (place, runtime) = (Place::new(), load::runtime());
     let client = place.client(&runtime);
     let guards = runtime.block_on(async {
-        let (mut taking, mut guards) = (tokio::task::JoinSet::new(), Vec::with_capacity(HELD));
+        let mut taking = tokio::task::JoinSet::new();
         for at in 0..HELD {
-            // What is measured is the keeping: all at once would be beyond the limit of a call before they are answered.
-            if taking.len() == FLEET {
-                guards.extend(taking.join_next().await);
-            }
             let lock = client.lock(format!("held-{at}"));
             taking.spawn(async move { lock.acquire().await });
         }
-        while let Some(taken) = taking.join_next().await {
-            guards.push(taken);
-        }
-        let guards = guards.into_iter().map(|taken| taken.expect("a task"));
+        let guards = taking.join_all().await.into_iter();
         guards.collect::<Result<Vec<_>, _>>().expect("every lock")
     });
     // The first renewals come together; then they spread.
