@@ -221,7 +221,8 @@ impl Pursuit {
     pub fn refused(&mut self, part: usize) {
         self.refusals += 1;
         self.awaited = Some(part);
-        self.giving_back = true;
+        // One who holds nothing has nothing to give back, and keeps what it waits for.
+        self.giving_back = self.held.contains(&true);
         #[cfg(test)]
         if self.waits_while_holding {
             self.giving_back = false;
@@ -301,6 +302,15 @@ mod tests {
         assert_eq!(pursuit.step(), Step::Try(0));
         pursuit.granted(0);
         assert_eq!(pursuit.step(), Step::Try(2));
+    }
+
+    #[test]
+    fn whoever_is_refused_when_it_holds_nothing_keeps_what_it_waited_for_too() {
+        let mut pursuit = Pursuit::new(2, 1);
+        pursuit.refused(0);
+        assert_eq!(pursuit.step(), Step::Wait(0));
+        pursuit.granted(0);
+        assert_eq!(pursuit.step(), Step::Try(1));
     }
 
     #[test]
