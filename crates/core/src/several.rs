@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::error::{Error, ErrorKind};
 use crate::options::Term;
 use crate::time::Moment;
-use crate::waiting::Rng;
+use crate::waiting::{self, Rng};
 
 /// From so many refusals on there are pauses.
 const PATIENT: u32 = 3;
@@ -27,8 +27,8 @@ const ASIDE_MIN: Duration = Duration::from_millis(2);
 const ASIDE_MAX: Duration = Duration::from_millis(250);
 /// Among so many of those who were refused is looked for those who go first.
 const FIRST_OF: usize = 64;
-/// In all it stands aside for so many times as long: whoever is refused for ever must not keep others away for ever.
-const ASIDE_IN_ALL: u32 = 32;
+/// In vain it stands aside for so many times as long: whoever is refused for ever must not keep others away for ever.
+const ASIDE_IN_VAIN: u32 = 32;
 /// So often a fixed lease must have half of its time left when all are had; then it is handed out with what there is.
 const PARTICULAR: u32 = 3;
 /// So often leases may end before all are had.
@@ -36,14 +36,14 @@ const ENDED_MAX: u32 = 10;
 
 /// Those in this process who want several parts, by when they came.
 ///
-/// Nobody has a place in any line by it. But some go first: of those who were refused again and again, just now, the ones who came
+/// Nobody has a place in any line by it. But some go first: of those who were refused, and were heard of just now, the ones who came
 /// earliest and want nothing of each other's. Whoever wants some of what they want stands aside for a short while: without that, those
 /// who want much would starve among those who want little.
 #[derive(Debug, Default)]
 pub struct Hall {
     guests: BTreeMap<u64, Guest>,
-    /// Those who were refused often.
-    tired: BTreeSet<u64>,
+    /// Those who were refused.
+    refused: BTreeSet<u64>,
     /// Those who go first, until when, and what they want; none where it is to be found out anew.
     first: Option<Vec<(Aside, Wants)>>,
     came: u64,
@@ -70,15 +70,17 @@ type Wants = SmallVec<[u64; 8]>;
 #[derive(Debug)]
 struct Guest {
     wants: Wants,
-    refusals: u32,
-    refused: Moment,
+    /// It may go first until then, unless it is heard of again: one who waits in some line for long would keep others away for nothing.
+    fresh_until: Moment,
+    /// For how long it stood aside since somebody went whom it had let go first.
+    in_vain: Duration,
 }
 
 impl Hall {
     /// Nobody.
     pub const fn new() -> Self {
         let held_for = Duration::ZERO;
-        Self { guests: BTreeMap::new(), tired: BTreeSet::new(), first: None, came: 0, held_for }
+        Self { guests: BTreeMap::new(), refused: BTreeSet::new(), first: None, came: 0, held_for }
     }
 
     /// Somebody comes who wants this: a number for each name.
@@ -86,55 +88,69 @@ impl Hall {
         let mut wants: Wants = wants.into_iter().collect();
         wants.sort_unstable();
         self.came += 1;
-        self.guests.insert(self.came, Guest { wants, refusals: 0, refused: Moment::default() });
+        self.guests.insert(self.came, Guest { wants, fresh_until: Moment::default(), in_vain: Duration::ZERO });
         Came(self.came)
     }
 
     /// It was refused.
     pub fn refused(&mut self, who: Came, now: Moment) {
+        let span = self.span();
         let Some(guest) = self.guests.get_mut(&who.0) else { return };
-        guest.refusals += 1;
-        guest.refused = now;
-        if guest.refusals >= PATIENT {
-            self.tired.insert(who.0);
-            self.first = None;
-        }
+        guest.fresh_until = now + span;
+        self.refused.insert(who.0);
+        self.first = None;
     }
 
     /// It goes: it has everything, or wants nothing any more.
     pub fn leave(&mut self, who: Came) {
         self.guests.remove(&who.0);
-        if self.tired.remove(&who.0) {
+        if self.refused.remove(&who.0) {
             self.first = None;
         }
     }
 
     /// Something was held for so long.
     pub fn held(&mut self, span: Duration) {
-        self.held_for = if self.held_for.is_zero() { span } else { (self.held_for * 7 + span) / 8 };
+        self.held_for = waiting::smoothed(self.held_for, span);
     }
 
-    /// Whom to let go first, and until when, by one who has stood aside for so long already; none where nobody is to be let go first.
-    pub fn stands_aside(&mut self, who: Came, now: Moment, so_far: Duration) -> Option<Aside> {
-        let span = (self.held_for * ASIDE).clamp(ASIDE_MIN, ASIDE_MAX);
-        if so_far >= span * ASIDE_IN_ALL {
-            return None;
-        }
+    /// Whom to let go first, and until when; none where nobody is to be let go first.
+    pub fn stands_aside(&mut self, who: Came, now: Moment) -> Option<Aside> {
+        let span = self.span();
         if self.first.as_ref().is_none_or(|first| first.iter().any(|(aside, _)| aside.until <= now)) {
-            self.first = Some(self.those_who_go_first(now, span));
+            self.first = Some(self.those_who_go_first(now));
         }
-        let me = self.guests.get(&who.0)?;
+        let me = self.guests.get_mut(&who.0)?;
         let mut first = self.first.iter().flatten().take_while(|(aside, _)| aside.before < who);
-        first.find(|(_, wants)| overlaps(wants, &me.wants)).map(|(aside, _)| *aside)
+        let aside = first.find(|(_, wants)| overlaps(wants, &me.wants)).map(|(aside, _)| *aside);
+        let aside = aside.filter(|_| me.in_vain < span * ASIDE_IN_VAIN);
+        // Nobody loses its turn by standing aside.
+        let returns = me.fresh_until <= now && self.refused.contains(&who.0);
+        me.fresh_until = aside.map_or(now, |aside| aside.until) + span;
+        if returns {
+            self.first = None;
+        }
+        aside
     }
 
-    fn those_who_go_first(&self, now: Moment, span: Duration) -> Vec<(Aside, Wants)> {
+    /// It stood aside for so long, until the one that was let go first went, or in vain.
+    pub fn stood_aside(&mut self, who: Came, span: Duration, went: bool) {
+        if let Some(guest) = self.guests.get_mut(&who.0) {
+            guest.in_vain = if went { Duration::ZERO } else { guest.in_vain + span };
+        }
+    }
+
+    /// For how long one who is not heard of goes first.
+    fn span(&self) -> Duration {
+        (self.held_for * ASIDE).clamp(ASIDE_MIN, ASIDE_MAX)
+    }
+
+    fn those_who_go_first(&self, now: Moment) -> Vec<(Aside, Wants)> {
         let mut first: Vec<(Aside, Wants)> = Vec::new();
-        for (came, guest) in self.tired.iter().filter_map(|came| Some((*came, self.guests.get(came)?))).take(FIRST_OF) {
-            let aside = Aside { before: Came(came), until: guest.refused + span };
-            // Not one who waits in some line for long: it would keep others away for nothing.
-            if aside.until > now && !first.iter().any(|(_, wants)| overlaps(wants, &guest.wants)) {
-                first.push((aside, guest.wants.clone()));
+        let refused = self.refused.iter().filter_map(|came| Some((*came, self.guests.get(came)?)));
+        for (came, guest) in refused.filter(|(_, guest)| now < guest.fresh_until).take(FIRST_OF) {
+            if !first.iter().any(|(_, wants)| overlaps(wants, &guest.wants)) {
+                first.push((Aside { before: Came(came), until: guest.fresh_until }, guest.wants.clone()));
             }
         }
         first
@@ -368,18 +384,46 @@ mod tests {
         let at = |ms| Moment::default() + ms * MS;
         let (first, second, third) = (hall.enter([1, 2]), hall.enter([2, 3]), hall.enter([4]));
         hall.held(10 * MS);
-        let aside = |hall: &mut Hall, who, ms| hall.stands_aside(who, at(ms), Duration::ZERO);
-        for _ in 0..PATIENT {
-            assert_eq!(aside(&mut hall, second, 1), None);
-            hall.refused(first, at(1));
-        }
+        let aside = |hall: &mut Hall, who, ms| hall.stands_aside(who, at(ms));
+        assert_eq!(aside(&mut hall, second, 1), None);
+        hall.refused(first, at(1));
         assert_eq!(aside(&mut hall, second, 1), Some(Aside { before: first, until: at(41) }));
         assert_eq!(aside(&mut hall, second, 41), None, "not for one who waits somewhere for long");
-        assert_eq!(hall.stands_aside(second, at(1), Duration::from_secs(9)), None, "not for ever");
-        assert_eq!(aside(&mut hall, third, 1), None, "it wants something else");
-        assert_eq!(aside(&mut hall, first, 1), None, "it came first");
+        hall.refused(first, at(50));
+        assert_eq!(aside(&mut hall, third, 50), None, "it wants something else");
+        assert_eq!(aside(&mut hall, first, 50), None, "it came first");
         hall.leave(first);
-        assert_eq!(aside(&mut hall, second, 1), None);
+        assert_eq!(aside(&mut hall, second, 50), None);
+    }
+
+    #[test]
+    fn nobody_loses_its_turn_by_standing_aside() {
+        let mut hall = Hall::new();
+        let at = |ms| Moment::default() + ms * MS;
+        let (first, second, third) = (hall.enter([1, 2]), hall.enter([2, 3]), hall.enter([3, 4]));
+        hall.held(10 * MS);
+        hall.refused(second, at(1));
+        for ms in (1..200).step_by(20) {
+            hall.refused(first, at(ms));
+            assert_eq!(hall.stands_aside(second, at(ms)).map(|aside| aside.before), Some(first));
+        }
+        hall.leave(first);
+        assert_eq!(hall.stands_aside(third, at(200)).map(|aside| aside.before), Some(second));
+    }
+
+    #[test]
+    fn one_stands_aside_for_as_long_as_others_go_but_not_for_ever_in_vain() {
+        let mut hall = Hall::new();
+        let (first, second) = (hall.enter([1]), hall.enter([1]));
+        hall.held(10 * MS);
+        hall.refused(first, Moment::default());
+        let mut stands = |went| {
+            hall.stood_aside(second, 40 * MS, went);
+            hall.stands_aside(second, Moment::default()).is_some()
+        };
+        assert!((0..100).all(|_| stands(true)));
+        assert_eq!((0..100).take_while(|_| stands(false)).count(), ASIDE_IN_VAIN as usize - 1);
+        assert!(stands(true));
     }
 
     /// So many nanoseconds pass at each turn of the world.
@@ -476,10 +520,7 @@ mod tests {
             let holds = self.holders.contains(&Some(at));
             let task = &mut self.tasks[at];
             let Some(guest) = task.guest else { return };
-            if !holds
-                && self.planted != Planted::NobodyStandsAside
-                && self.hall.stands_aside(guest, moment, Duration::ZERO).is_some()
-            {
+            if !holds && self.planted != Planted::NobodyStandsAside && self.hall.stands_aside(guest, moment).is_some() {
                 return;
             }
             match task.pursuit.step() {

@@ -73,6 +73,11 @@ pub fn give_way(round_trip: Duration, turns: u32) -> Duration {
     grown(first, turns, GIVE_WAY_MAX.max(first))
 }
 
+/// What is usual, after one more was seen.
+pub fn smoothed(usual: Duration, seen: Duration) -> Duration {
+    if usual.is_zero() { seen } else { (usual * 7 + seen) / 8 }
+}
+
 fn grown(first: Duration, attempt: u32, max: Duration) -> Duration {
     first.saturating_mul(1 << attempt.min(16)).min(max)
 }

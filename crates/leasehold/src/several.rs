@@ -81,7 +81,7 @@ impl MultiLock {
     /// # Fairness
     ///
     /// None is promised, as nobody has a place in line for all of them. But in one process those who came later stand aside for a
-    /// while for one who came earlier, wants some of the same and is refused again and again; between processes, chance decides.
+    /// while for one who came earlier, wants some of the same and was refused; between processes, chance decides.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         match self.attempt(Patience::Forever).await? {
             Attempt::Granted(guard) => Ok(guard),

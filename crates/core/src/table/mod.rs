@@ -41,7 +41,7 @@ use crate::owner::{Owner, RequestId};
 use crate::planted::Bug;
 use crate::port::{Busy, News};
 use crate::time::{Moment, StoreTime};
-use crate::waiting::Rng;
+use crate::waiting::{self, Rng};
 use entry::{Ask, Entry, Ghost, Held};
 use types::What;
 
@@ -252,7 +252,7 @@ impl Table {
             if took <= self.settings.call_limit || at > self.settings.clock.latest(now) {
                 self.settings.clock.observe(sent, at);
             }
-            self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip * 7 + took) / 8 };
+            self.round_trip = waiting::smoothed(self.round_trip, took);
         }
         match (what, answer) {
             (What::Ask { name, number, not_after }, Answer::Acquire(reply)) => {

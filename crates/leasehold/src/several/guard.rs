@@ -43,8 +43,9 @@ pub struct LostOne {
 }
 
 impl MultiGuard {
-    pub(super) fn new(guards: Vec<Guard>) -> Self {
-        Self { guards, since: leasehold_clock::now(), process: Process::current() }
+    /// `since`: when the first of them was taken.
+    pub(super) fn new(guards: Vec<Guard>, since: Moment) -> Self {
+        Self { guards, since, process: Process::current() }
     }
 
     /// Every lock by the label of its store and its name, with its fence: the stores in the order in which they were given.

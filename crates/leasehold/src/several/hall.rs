@@ -1,5 +1,4 @@
-//! Those of this process who want several locks: who came later stands aside for a while for one who came earlier and is refused again
-//! and again.
+//! Those of this process who want several locks: who came later stands aside for a while for one who came earlier and was refused.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -31,14 +30,13 @@ fn room() -> MutexGuard<'static, Room> {
 /// One who wants several locks. It goes when this is dropped.
 pub(super) struct Guest {
     came: Came,
-    aside_for: Duration,
     process: Process,
 }
 
 impl Guest {
     pub(super) fn enter(parts: &[Part]) -> Self {
         let wants = parts.iter().flat_map(|part| part.names().iter().map(|name| number(part, name.as_str())));
-        Self { came: room().hall.enter(wants), aside_for: Duration::ZERO, process: Process::current() }
+        Self { came: room().hall.enter(wants), process: Process::current() }
     }
 
     pub(super) fn refused(&self) {
@@ -46,7 +44,7 @@ impl Guest {
     }
 
     /// Lets others go first, where that is to be; until `limit`. Nothing may be held.
-    pub(super) async fn stand_aside(&mut self, timer: &Handle, limit: Option<Moment>) {
+    pub(super) async fn stand_aside(&self, timer: &Handle, limit: Option<Moment>) {
         loop {
             let now = leasehold_clock::now();
             let Some((end, gone)) = self.aside(now) else { return };
@@ -56,14 +54,14 @@ impl Guest {
             if self.aside(now).is_none() || limit.is_some_and(|limit| limit <= now) {
                 return;
             }
-            until(timer, Some(end.min(limit.unwrap_or(Moment::NEVER))), gone).await;
-            self.aside_for += leasehold_clock::now().since(now);
+            let went = until(timer, Some(end.min(limit.unwrap_or(Moment::NEVER))), gone).await.is_some();
+            room().hall.stood_aside(self.came, leasehold_clock::now().since(now), went);
         }
     }
 
     fn aside(&self, now: Moment) -> Option<(Moment, Arc<Notify>)> {
         let Room { hall, gone } = &mut *room();
-        let Aside { until, before } = hall.stands_aside(self.came, now, self.aside_for)?;
+        let Aside { until, before } = hall.stands_aside(self.came, now)?;
         let gone = gone.get_or_insert_default().entry(before).or_default();
         Some((until, gone.clone()))
     }

@@ -190,7 +190,8 @@ impl Taking {
                 let guards = self.parts.iter().zip(self.guards.iter_mut().filter_map(Option::take));
                 let mut guards: Vec<(usize, Guard)> = guards.map(|(part, guard)| (part.given_at, guard)).collect();
                 guards.sort_by_key(|(given_at, _)| *given_at);
-                Ok(Some(MultiGuard::new(guards.into_iter().map(|(_, guard)| guard).collect())))
+                let guards = guards.into_iter().map(|(_, guard)| guard).collect();
+                Ok(Some(MultiGuard::new(guards, self.since)))
             }
             Ok(false) => Ok(None),
             Err(error) => Err(self.fails(error).await),
