@@ -38,6 +38,10 @@ const NAMES: usize = 12;
 const MOMENT: Duration = Duration::from_millis(1);
 /// Nobody who waits is left alone for longer than this.
 const STUCK: Duration = Duration::from_secs(20);
+/// No single wait is longer than so many times the mean,
+const LONGEST: f64 = 12.0;
+/// except where that is less than this: others use the machine as well, and may stop everybody for a while.
+const LONGEST_MIN: Duration = Duration::from_secs(15);
 const MS: Duration = Duration::from_millis(1);
 
 fn span() -> Result<Duration, Failure> {
@@ -146,7 +150,7 @@ async fn crowd(what: &str, clients: [Client; 2]) -> Checked {
     Ok(())
 }
 
-/// Prints the shares, and objects where one is less than a quarter of the mean.
+/// Prints the shares, and objects where one is less than a quarter of the mean, or one wait is many times as long as usual.
 fn report(what: &str, turns: &[u64; TASKS], longest: Duration, span: Duration) -> Checked {
     let all: u64 = turns.iter().sum();
     let mean = all as f64 / TASKS as f64;
@@ -167,6 +171,10 @@ fn report(what: &str, turns: &[u64; TASKS], longest: Duration, span: Duration) -
     // In a short while on a busy machine there are few turns: one more or less is chance.
     if ((*least + 1) as f64) < mean / 4.0 {
         return Err(format!("one task had {least} turns, where the mean is {mean:.1}").into());
+    }
+    let usual = span.div_f64(mean.max(1.0));
+    if longest > usual.mul_f64(LONGEST).max(LONGEST_MIN) {
+        return Err(format!("one task waited for {longest:?}, where a turn takes {usual:?}").into());
     }
     Ok(())
 }
