@@ -260,7 +260,14 @@ pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Inspected),
 pub(crate) fn inspected(value: Value, names: Vec<Name>) -> Result<(StoreTime, Vec<Inspected>), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
-    let all = names.into_iter().map(|name| inspected_one(parts.list()?, name)).collect::<Result<_, Error>>()?;
+    let mut all = Vec::new();
+    for name in names {
+        match parts.next()? {
+            // Free, where that need not be told.
+            Value::Int(_) => {}
+            found => all.push(inspected_one(Parts::of(found)?, name)?),
+        }
+    }
     Ok((at, all))
 }
 

@@ -1,14 +1,17 @@
 //! Acquires and releases of one moment share a call.
 //!
-//! While few calls are under way, each goes by itself. When many are, what comes waits for one of them to end, and goes together with all
-//! that waits by then. Only ordinary requests go together: a free name, a hold that nobody waits for. For any other the shared script does
-//! nothing, and it is asked again alone.
+//! While few calls are under way, each goes by itself. When many are, what comes waits for one of them to end, or until enough of them wait,
+//! and goes together with all that waits by then. Only ordinary requests are done together: a free name, a hold that nobody waits for. For
+//! any other the shared script does nothing, and it is asked again alone.
 //!
-//! A request and what takes it back never change places: a client that drops an acquire sends a release after it, and a release goes only
-//! when no acquire that came before it is left. Calls leave on one thread, in the order in which they were put together.
+//! A client that drops an acquire takes it back by a release. That one goes only when no acquire that came before it is left here, and what
+//! is taken from here leaves on one thread: so it finds what there is to take back, and need not be sent again until the acquire is too late.
 
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use leasehold_core::port::{Acquire, Give, Release};
 use leasehold_core::{Error, ErrorKind, Fence, Names, Outcome, StoreOwner, StoreTime};
@@ -22,12 +25,14 @@ use crate::reply::{self, Parts};
 use crate::script::Script;
 use crate::store::{self, Inner};
 
-/// So many calls are under way at a time.
-const CALLS: usize = 16;
-/// Up to so many, each is for one request.
-const CALLS_ALONE: usize = 4;
-/// So many requests share a call: it keeps the server from others for less than a millisecond.
+/// Up to so many batches under way, each is of one request.
+const ALONE: usize = 4;
+/// With so many under way, what comes waits for others, ...
+const FEW: usize = 16;
+/// ... until so many wait. In one call they keep the server from others for less than a millisecond.
 const TOGETHER: usize = 64;
+/// With so many under way, all wait: the server has enough to do for a tenth of the time in which it must answer.
+const MANY: usize = 256;
 
 /// What waits to be sent.
 #[derive(Default)]
@@ -35,12 +40,15 @@ pub(crate) struct Sharing(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
-    /// Calls that are under way.
-    calls: usize,
+    /// How many batches are under way.
+    batches: usize,
     /// How many requests have come.
     came: u64,
     acquires: VecDeque<Asked<Acquire>>,
+    /// Of what was granted.
     releases: VecDeque<Asked<Release>>,
+    /// Of what may have been granted, by an acquire that came before.
+    withdrawals: VecDeque<Asked<Release>>,
 }
 
 /// A request, and whom to tell.
@@ -89,7 +97,8 @@ impl Inner {
 
     /// Gives one lock back, alone or with others of the same moment.
     pub(crate) async fn share_release(self: &Arc<Self>, request: Arc<Release>) -> Answer {
-        self.share(request, |waiting| &mut waiting.releases).await
+        let is_granted = request.fence.is_some();
+        self.share(request, |waiting| if is_granted { &mut waiting.releases } else { &mut waiting.withdrawals }).await
     }
 
     async fn share<T>(
@@ -103,11 +112,11 @@ impl Inner {
             let number = waiting.came;
             waiting.came += 1;
             line(&mut waiting).push_back(Asked { number, request, told });
-            waiting.begins_call()
+            waiting.begins()
         };
         if is_due {
             let inner = self.clone();
-            self.link.thread.behind(async move { inner.calls().await });
+            self.link.thread.behind(async move { inner.send_batches().await });
         }
         answer.await.unwrap_or_else(|_| {
             let what = "the thread of the connection failed";
@@ -115,8 +124,8 @@ impl Inner {
         })
     }
 
-    /// Sends what waits, call by call, until nothing does.
-    async fn calls(self: Arc<Self>) {
+    /// Sends what waits, batch by batch, until nothing does.
+    async fn send_batches(self: Arc<Self>) {
         let mut under_way = UnderWay { sharing: &self.sharing, ended: false };
         loop {
             // First of all: between the taking and the sending nobody else's turn may come.
@@ -125,44 +134,59 @@ impl Inner {
                 Err(error) => return under_way.fails(&error),
             };
             let Some(batch) = under_way.next() else { return };
-            let (acquires, releases) = (batch.acquires, batch.releases);
-            let (acquired, released) = tokio::join!(self.acquires(&line, acquires), self.releases(&line, releases));
-            if let Some(error) = acquired.or(released) {
-                // What waits was not sent.
-                return under_way.fails(&error.with_outcome(Outcome::NotApplied));
+            let Batch { mut acquires, releases } = batch;
+            let releasing = self.releases(&line, releases);
+            // Those that are alike go in one call; most are.
+            let first = acquires.first().map(|first| first.request.clone());
+            let others: Vec<_> = first.map_or_else(Vec::new, |first| {
+                acquires.extract_if(.., |asked| !is_alike(&asked.request, &first)).collect()
+            });
+            match others.is_empty() {
+                true => drop(tokio::join!(self.acquires(&line, acquires), releasing)),
+                false => drop(tokio::join!(self.acquires(&line, acquires), self.each_alike(&line, others), releasing)),
             }
         }
     }
 
-    async fn acquires(&self, line: &Line, asked: Vec<Asked<Acquire>>) -> Option<Error> {
+    /// Those that are unlike the first.
+    async fn each_alike(&self, line: &Line, mut asked: Vec<Asked<Acquire>>) {
+        let mut calls = Vec::new();
+        while let Some(first) = asked.first().map(|first| first.request.clone()) {
+            let alike: Vec<_> = asked.extract_if(.., |asked| is_alike(&asked.request, &first)).collect();
+            calls.push(Box::pin(self.acquires(line, alike)));
+        }
+        all(calls).await;
+    }
+
+    async fn acquires(&self, line: &Line, asked: Vec<Asked<Acquire>>) {
         match &asked[..] {
-            [] => None,
+            [] => {}
             [one] => {
                 let command = store::acquire_command(self, &one.request);
-                tell_one(asked, self.link.send_on(line.clone(), &command).await)
+                tell_one(asked, self.link.send_on(line.clone(), &command).await);
             }
             several => {
                 let command = acquire_many_command(self, several);
-                self.tell_all(line, &self.scripts.acquire_many, &command, asked).await
+                self.tell_all(line, &self.scripts.acquire_many, &command, asked).await;
             }
         }
     }
 
-    async fn releases(&self, line: &Line, asked: Vec<Asked<Release>>) -> Option<Error> {
+    async fn releases(&self, line: &Line, asked: Vec<Asked<Release>>) {
         match &asked[..] {
-            [] => None,
+            [] => {}
             [one] => {
                 let command = store::release_command(self, &one.request, false);
-                tell_one(asked, self.link.send_on(line.clone(), &command).await)
+                tell_one(asked, self.link.send_on(line.clone(), &command).await);
             }
             several => {
                 let command = release_many_command(self, several);
-                self.tell_all(line, &self.scripts.release_many, &command, asked).await
+                self.tell_all(line, &self.scripts.release_many, &command, asked).await;
             }
         }
     }
 
-    async fn tell_all<T>(&self, line: &Line, script: &Script, command: &Cmd, asked: Vec<Asked<T>>) -> Option<Error> {
+    async fn tell_all<T>(&self, line: &Line, script: &Script, command: &Cmd, asked: Vec<Asked<T>>) {
         let answers = match self.link.send_on(line.clone(), command).await {
             Ok(value) => done(value, asked.len()),
             Err(failed) => {
@@ -180,35 +204,39 @@ impl Inner {
                 for (asked, done) in asked.into_iter().zip(done) {
                     asked.tell(if done { Answer::Done(at, first) } else { Answer::Alone });
                 }
-                None
             }
             // One among them may be the reason, as where its user has no rights.
             Err(error) if error.outcome() == Outcome::NotApplied => {
                 asked.into_iter().for_each(|asked| asked.tell(Answer::Alone));
-                None
             }
-            Err(error) => {
-                asked.into_iter().for_each(|asked| asked.tell(Answer::Whole(Err(error.clone()))));
-                Some(error).filter(|error| error.kind() == ErrorKind::Unreachable)
-            }
+            Err(error) => asked.into_iter().for_each(|asked| asked.tell(Answer::Whole(Err(error.clone())))),
         }
     }
 }
 
-fn tell_one<T>(asked: Vec<Asked<T>>, answer: Result<Value, Failed>) -> Option<Error> {
-    let (answer, error) = match answer {
-        Ok(value) => (Answer::Whole(Ok(value)), None),
-        Err(failed) if failed.is_no_script() => (Answer::Alone, None),
-        Err(failed) => {
-            let error = failed.into_error();
-            let is_gone = error.kind() == ErrorKind::Unreachable && error.outcome() == Outcome::Unknown;
-            (Answer::Whole(Err(error.clone())), is_gone.then_some(error))
-        }
+fn tell_one<T>(asked: Vec<Asked<T>>, answer: Result<Value, Failed>) {
+    let answer = match answer {
+        Err(failed) if failed.is_no_script() => Answer::Alone,
+        answer => Answer::Whole(answer.map_err(Failed::into_error)),
     };
     if let Some(asked) = asked.into_iter().next() {
         asked.tell(answer);
     }
-    error
+}
+
+/// Whether what a call says of all its acquires is true of both.
+fn is_alike(one: &Acquire, other: &Acquire) -> bool {
+    let same_about = Arc::ptr_eq(&one.about, &other.about) || one.about == other.about;
+    one.lease == other.lease && one.block == other.block && same_about
+}
+
+/// Drives all of them to their end.
+async fn all<F: Future<Output = ()> + Unpin>(mut calls: Vec<F>) {
+    poll_fn(|task| {
+        calls.retain_mut(|call| Pin::new(call).poll(task).is_pending());
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// The server's clock, the first fence of what was granted, and whether each request was done.
@@ -265,39 +293,42 @@ impl Sharing {
 }
 
 impl Waiting {
-    fn begins_call(&mut self) -> bool {
-        let is_due = self.calls < CALLS;
-        self.calls += usize::from(is_due);
+    /// Whether one more batch is to be sent now.
+    fn begins(&mut self) -> bool {
+        let waiting = self.acquires.len().max(self.releases.len());
+        let is_due = self.batches < FEW || self.batches < MANY && waiting >= TOGETHER;
+        self.batches += usize::from(is_due);
         is_due
     }
 
     /// What goes next. An acquire that nobody waits for any more is left out; what follows it may take it back already.
     fn next(&mut self) -> Batch {
-        let most = if self.calls > CALLS_ALONE { TOGETHER } else { 1 };
-        let (mut acquires, mut releases) = (Vec::new(), Vec::new());
+        let most = if self.batches > ALONE { TOGETHER } else { 1 };
+        let mut acquires = Vec::new();
         while let Some(next) = self.acquires.front() {
             let is_wanted = !next.told.is_closed();
-            if is_wanted && (acquires.len() == most || acquires.first().is_some_and(|first| !next.goes_with(first))) {
+            if is_wanted && acquires.len() == most {
                 break;
             }
             acquires.extend(self.acquires.pop_front().filter(|_| is_wanted));
         }
         let before = self.acquires.front().map_or(u64::MAX, |left| left.number);
-        while releases.len() < most && self.releases.front().is_some_and(|next| next.number < before) {
-            releases.extend(self.releases.pop_front());
+        let mut releases: Vec<_> = self.releases.drain(..most.min(self.releases.len())).collect();
+        while releases.len() < most && self.withdrawals.front().is_some_and(|next| next.number < before) {
+            releases.extend(self.withdrawals.pop_front());
         }
         Batch { acquires, releases }
     }
 }
 
-/// A call that is under way.
+/// A batch that is under way.
 struct UnderWay<'a> {
     sharing: &'a Sharing,
     ended: bool,
 }
 
 impl UnderWay<'_> {
-    /// The next requests; or none, and this call has ended.
+    /// The next one; or none, and this has ended.
     fn next(&mut self) -> Option<Batch> {
         let mut waiting = self.sharing.waiting();
         let batch = waiting.next();
@@ -308,19 +339,20 @@ impl UnderWay<'_> {
         Some(batch)
     }
 
-    /// The server is not there: nobody waits for it to come back.
+    /// There is no connection: nobody waits for it to come back.
     fn fails(&mut self, error: &Error) {
-        let (acquires, releases) = {
+        let (acquires, releases, withdrawals) = {
             let mut waiting = self.sharing.waiting();
             self.ends(&mut waiting);
-            (std::mem::take(&mut waiting.acquires), std::mem::take(&mut waiting.releases))
+            let Waiting { acquires, releases, withdrawals, .. } = &mut *waiting;
+            (std::mem::take(acquires), std::mem::take(releases), std::mem::take(withdrawals))
         };
         acquires.into_iter().for_each(|asked| asked.tell(Answer::Whole(Err(error.clone()))));
-        releases.into_iter().for_each(|asked| asked.tell(Answer::Whole(Err(error.clone()))));
+        releases.into_iter().chain(withdrawals).for_each(|asked| asked.tell(Answer::Whole(Err(error.clone()))));
     }
 
     fn ends(&mut self, waiting: &mut Waiting) {
-        waiting.calls -= 1;
+        waiting.batches -= 1;
         self.ended = true;
     }
 }
@@ -328,17 +360,8 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.sharing.waiting().calls -= 1;
+            self.sharing.waiting().batches -= 1;
         }
-    }
-}
-
-impl Asked<Acquire> {
-    /// Whether what a shared call says of all is true of both.
-    fn goes_with(&self, other: &Self) -> bool {
-        let (one, other) = (&self.request, &other.request);
-        let same_about = Arc::ptr_eq(&one.about, &other.about) || one.about == other.about;
-        one.lease == other.lease && one.block == other.block && same_about
     }
 }
 

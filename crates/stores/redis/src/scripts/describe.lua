@@ -10,22 +10,25 @@ local function describe(lock, fence_key, record_key)
   local left = redis.call('PTTL', lock)
   local found = {left}
   if left == -2 then return found end
-  local record = any_record(fence_key, record_key)
+  local records = all_records(fence_key, record_key)
   for _, kept in ipairs(owners(lock)) do
     local owner, count, broken = kept[1], kept[2], 0
     if string.sub(owner, 1, #BROKEN) == BROKEN then owner, broken = string.sub(owner, #BROKEN + 1), 1 end
     local holder = {owner, count, left, broken}
-    if record and is_of(record[1], owner) then
-      recorded(holder, record)
-      if is_shared(record[1]) then
-        local live = live_holds(record)
-        local foreign = foreign_holds(count, record)
-        holder[2] = #live / 2 + foreign
-        if foreign == 0 then holder[3] = ms_until(last_end(live)) end
+    for _, record in ipairs(records) do
+      if #holder == 4 and is_of(record[1], owner) then
+        recorded(holder, record)
+        if is_shared(record[1]) then
+          local live = live_holds(record)
+          local foreign = foreign_holds(count, record)
+          holder[2] = #live / 2 + foreign
+          if foreign == 0 then holder[3] = ms_until(last_end(live)) end
+        end
       end
     end
     if holder[2] > 0 then found[#found + 1] = holder end
   end
-  if #found == 1 and record then found[2] = recorded({string.sub(record[1], 2), 0, 0, 0}, record) end
+  local newest = records[1]
+  if #found == 1 and newest then found[2] = recorded({string.sub(newest[1], 2), 0, 0, 0}, newest) end
   return found
 end

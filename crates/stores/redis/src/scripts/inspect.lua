@@ -1,5 +1,5 @@
 -- Who holds locks. KEYS: lock, fence, record and heard of each. Answers the clock, and for each how many clients wait and who holds it.
--- What is no lock at all is answered as free where ARGV[1] is `any`; else it is an error.
+-- Where ARGV[1] is `any`, what is no lock at all is answered as free, and what is free with a 0; else the first is an error.
 
 local answer = {now}
 for at = 1, #KEYS, 4 do
@@ -8,7 +8,11 @@ for at = 1, #KEYS, 4 do
     if ARGV[1] ~= 'any' then error(found) end
     found = {-2}
   end
-  local waiting = redis.pcall('ZCOUNT', KEYS[at + 3], '(' .. whole(now), '+inf')
-  answer[#answer + 1] = {type(waiting) == 'number' and waiting or 0, found}
+  if found[1] == -2 and ARGV[1] == 'any' then
+    answer[#answer + 1] = 0
+  else
+    local waiting = redis.pcall('ZCOUNT', KEYS[at + 3], '(' .. whole(now), '+inf')
+    answer[#answer + 1] = {type(waiting) == 'number' and waiting or 0, found}
+  end
 end
 return answer

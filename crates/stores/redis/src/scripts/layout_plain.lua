@@ -39,7 +39,7 @@ local function last_fence(at) return fence_in(text_at(KEYS[at + 2])) end
 
 local function load_record(fence_key, _, tag) return record_in(text_at(fence_key), tag) end
 
-local any_record = load_record
+local function all_records(fence_key) return {record_in(text_at(fence_key))} end
 
 local function save_fence(at, fence, record)
   redis.call('SET', KEYS[at + 2], text_beside(fence, record), 'PX', FENCES_KEPT_MS)

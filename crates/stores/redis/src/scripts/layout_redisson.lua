@@ -62,9 +62,11 @@ local function load_record(fence_key, record_key, tag)
   return record_in(text_at(fence_key), tag)
 end
 
--- The record of whoever has one: a key of its own ends with its lock.
-local function any_record(fence_key, record_key)
-  return shared_record_in(text_at(record_key)) or record_in(text_at(fence_key))
+-- All records, the newest first. That of a shared owner may be left over from a lock that somebody deleted.
+local function all_records(fence_key, record_key)
+  local shared, private = shared_record_in(text_at(record_key)), record_in(text_at(fence_key))
+  if shared and private and private[5] > shared[5] then return {private, shared} end
+  return {shared or private, shared and private}
 end
 
 local function save_fence(at, fence, record, token)

@@ -1,7 +1,7 @@
 -- Renews one lease, and never makes it again.
 
--- So many fences stand for half of the time for which a fence is kept.
-local OLD_FENCES = FENCES_KEPT_MS / 2 * 8000
+-- Whoever holds a lock for days keeps what stands beside it.
+local LONG = FENCES_KEPT_MS / 2 * 1000
 
 local function renew_shared(lock, record_key, tag, fence, hold, term, count)
   local record = shared_record_in(text_at(record_key), tag)
@@ -20,6 +20,9 @@ local function renew_shared(lock, record_key, tag, fence, hold, term, count)
   local ms = math.max(ms_until(math.max(last_end(holds), record[9])), foreign > 0 and left or 1)
   take(lock, string.sub(tag, 2), hold, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)
+  if now - record[5] > LONG then
+    redis.call('PEXPIRE', string.gsub(record_key, 'leasehold_lock:', 'leasehold_fence:', 1), FENCES_KEPT_MS)
+  end
   return ms_until(last)
 end
 
@@ -28,9 +31,10 @@ end
 local function is_fence_of(fence_key, tag, fence)
   local text = text_at(fence_key)
   -- No other has this fence: to read all of it is seldom needed.
-  if string.match(text, '^%d+ (%d+) ') == fence then return true end
+  local first, since = string.match(text, '^%d+ (%d+) %d+ %d+ (%d+) ')
+  if first == fence then return true, now - since > LONG end
   local record = record_in(text, tag)
-  return not record or whole(record[2]) == fence
+  return not record or whole(record[2]) == fence, true
 end
 
 -- Renews what the owner holds under this fence; `beside` is the key of its record.
@@ -43,12 +47,12 @@ local function renew(lock, beside, tag, fence, hold, term)
   elseif not is_held_by(lock, string.sub(tag, 2), hold) then
     return -1
   end
-  if not is_fence_of(beside, tag, fence) then return -1 end
+  local is_ours, is_long = is_fence_of(beside, tag, fence)
+  if not is_ours then return -1 end
   local left = redis.call('PTTL', lock)
   if left == -1 then return term end
   if left >= term then return left end
   redis.call('PEXPIRE', lock, term)
-  -- A fence tells when it was given out. Whoever holds a lock for days keeps its record.
-  if (now - FENCE_EPOCH) * 8 - fence > OLD_FENCES then redis.call('PEXPIRE', beside, FENCES_KEPT_MS) end
+  if is_long then redis.call('PEXPIRE', beside, FENCES_KEPT_MS) end
   return term
 end

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod clock;
+mod crowds;
 mod defects;
 mod fence_script;
 mod forgetting;
@@ -23,7 +24,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 12] = [
+const TOPICS: [&[scene::Case]; 13] = [
     attacks::CASES,
     rlock::CASES,
     renewal::CASES,
@@ -35,6 +36,7 @@ const TOPICS: [&[scene::Case]; 12] = [
     prefix::CASES,
     forgetting::CASES,
     clock::CASES,
+    crowds::CASES,
     sharing::CASES,
 ];
 
