@@ -2,8 +2,12 @@
 //!
 //! What is sent to those servers is dropped without a word, in a network of this measurement's own; where none can be had, their
 //! processes are stopped instead, which is all but the same: bytes arrive, and nobody reads them.
+//!
+//! All of it shares the processors of one machine: five servers do five times the work of one, wherever there are fewer than six. So one
+//! server and five are compared a second time with a network of a millisecond before each, where what counts is how often one waits.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -11,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::{Client, Lock};
+use leasehold_faults::proxy::Proxy;
 use leasehold_faults::servers::Redis;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
@@ -29,6 +34,10 @@ const STOPPED: &str = "stopped";
 
 const ROUNDS: usize = 9;
 const TIMES: u32 = 500;
+/// Each of them takes twenty times as long.
+const FAR_TIMES: u32 = 100;
+/// How far away a network is, in each direction.
+const FAR: Duration = Duration::from_millis(1);
 /// Short, so that new servers vote soon; nothing is held for so long.
 const QUARANTINE: Duration = Duration::from_secs(2);
 const VOTES_WITHIN: Duration = Duration::from_secs(20);
@@ -39,10 +48,12 @@ const ONE: &str = "one server";
 const FIVE: &str = "five servers";
 const FOUR: &str = "five, one dark";
 const THREE: &str = "five, two dark";
+const FAR_ONE: &str = "far away, one server";
+const FAR_FIVE: &str = "far away, five servers";
 const BARE_ONE: &str = "bare, one";
 const BARE_THREE: &str = "bare, three at once";
 const BARE_FIVE: &str = "bare, three of five";
-const THINGS: [&str; 7] = [ONE, FIVE, FOUR, THREE, BARE_ONE, BARE_THREE, BARE_FIVE];
+const THINGS: [&str; 9] = [ONE, FIVE, FOUR, THREE, BARE_ONE, BARE_THREE, BARE_FIVE, FAR_ONE, FAR_FIVE];
 
 /// Gives a new network a way to itself that obeys rules, then runs the rest of the line.
 const ENTER: &str = r#"ip link set lo up && echo 0 >/proc/sys/net/ipv4/conf/lo/disable_policy && ip xfrm policy flush && exec "$0" "$@""#;
@@ -53,18 +64,21 @@ pub(crate) fn latency() -> Vec<Figure> {
     let figure = |what: &str, name| Figure::median(what, &rounds.of(name), "us");
     let ratio = |what: &str, a, b| Figure::median(what, &rounds.ratio(a, b), "");
     vec![
+        figure("redis: one server, plain, 1 ms away: take and release, median", FAR_ONE),
+        figure("redlock: five servers, 1 ms away", FAR_FIVE),
+        ratio("five servers, a network of 1 ms away, ratio to one server", FAR_FIVE, FAR_ONE).at_most(1.4),
         figure("redis: one server, plain: take and release, median", ONE),
         figure("redlock: five servers", FIVE),
-        ratio("ratio to one server", FIVE, ONE).at_most(1.4),
+        ratio("five servers, on this machine, ratio to one server", FIVE, ONE).at_most(1.4),
+        figure("the same scripts bare, to one", BARE_ONE),
+        figure("the same scripts bare, at once to five, three awaited", BARE_FIVE),
+        ratio("what this machine gives: bare, three of five to one", BARE_FIVE, BARE_ONE),
+        ratio("redlock: five servers, ratio to bare, three of five", FIVE, BARE_FIVE),
         figure("redlock: one of five dark", FOUR),
         ratio("ratio to five that are well", FOUR, FIVE).at_most(1.15),
         figure("redlock: two of five dark", THREE),
         figure("the same scripts bare, at once to three, all awaited", BARE_THREE),
         ratio("ratio", THREE, BARE_THREE).at_most(1.1),
-        figure("the same scripts bare, at once to five, three awaited", BARE_FIVE),
-        ratio("redlock: five servers, ratio to that", FIVE, BARE_FIVE),
-        figure("the same scripts bare, to one", BARE_ONE),
-        ratio("what this machine gives: bare, three of five to one", BARE_FIVE, BARE_ONE),
     ]
 }
 
@@ -109,11 +123,13 @@ pub(crate) fn measure(how: &str) {
     let servers: Vec<Redis> = (0..7).map(|_| Redis::start().expect("a server of Redis")).collect();
     let (well, dark) = servers.split_at(5);
     let runtime = load::runtime();
-    let one = runtime.block_on(Client::connect(&format!("redis://{}?layout=plain&keep=2s", well[0].address())));
-    let one = one.expect("a client").lock("one");
-    let five = lock_over(&runtime, well.iter(), "five");
-    let four = lock_over(&runtime, well[..4].iter().chain(&dark[..1]), "four");
-    let three = lock_over(&runtime, well[..3].iter().chain(dark), "three");
+    let far: Vec<Proxy> = well.iter().map(far_away).collect();
+    let one = lock_of(&runtime, well[0].address(), "one");
+    let five = lock_over(&runtime, well.iter().map(Redis::address), "five");
+    let four = lock_over(&runtime, well[..4].iter().chain(&dark[..1]).map(Redis::address), "four");
+    let three = lock_over(&runtime, well[..3].iter().chain(dark).map(Redis::address), "three");
+    let far_one = lock_of(&runtime, far[0].address(), "far one");
+    let far_five = lock_over(&runtime, far.iter().map(Proxy::address), "far five");
     let bare = runtime.block_on(Bare::connect(well));
     for server in dark {
         blacken(server, how);
@@ -125,7 +141,8 @@ pub(crate) fn measure(how: &str) {
             take_and_release(&three).await;
         });
     }
-    let of = |lock: &Lock| us(&runtime.block_on(times(TIMES, async || take_and_release(lock).await)), 0.5);
+    let so_often = |count, lock: &Lock| us(&runtime.block_on(times(count, async || take_and_release(lock).await)), 0.5);
+    let (of, of_far) = (|lock: &Lock| so_often(TIMES, lock), |lock: &Lock| so_often(FAR_TIMES, lock));
     let bare_of = |servers: usize, needed: usize| {
         let mut bare = bare.first(servers);
         let took = us(&runtime.block_on(times(TIMES, async || bare.take_and_release(needed).await)), 0.5);
@@ -140,13 +157,28 @@ pub(crate) fn measure(how: &str) {
         .thing(BARE_ONE, || bare_of(1, 1))
         .thing(BARE_THREE, || bare_of(3, 3))
         .thing(BARE_FIVE, || bare_of(5, 3))
+        .thing(FAR_ONE, || of_far(&far_one))
+        .thing(FAR_FIVE, || of_far(&far_five))
         .run(ROUNDS);
     println!("{}", serde_json::to_string(rounds.values()).expect("JSON"));
 }
 
+/// A network before a server.
+fn far_away(server: &Redis) -> Proxy {
+    let network = Proxy::before(server.address()).expect("a proxy");
+    network.delay(FAR);
+    network
+}
+
+/// A lock of one server.
+fn lock_of(runtime: &Runtime, server: SocketAddr, name: &str) -> Lock {
+    let url = format!("redis://{server}?layout=plain&keep={}s", QUARANTINE.as_secs());
+    runtime.block_on(Client::connect(&url)).expect("a client").lock(name)
+}
+
 /// A lock over these, once they vote.
-fn lock_over<'a>(runtime: &Runtime, servers: impl Iterator<Item = &'a Redis>, name: &str) -> Lock {
-    let places: Vec<String> = servers.map(|server| server.address().to_string()).collect();
+fn lock_over(runtime: &Runtime, servers: impl Iterator<Item = SocketAddr>, name: &str) -> Lock {
+    let places: Vec<String> = servers.map(|server| server.to_string()).collect();
     let span = QUARANTINE.as_secs();
     let url = format!("redlock://{}?quarantine={span}s&keep={span}s", places.join(","));
     let lock = runtime.block_on(Client::connect(&url)).expect("a client").lock(name);

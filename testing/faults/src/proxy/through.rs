@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +15,8 @@ use crate::servers::Port;
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
+/// Below this a delay has to be exact.
+const SHORT: Duration = Duration::from_millis(10);
 
 /// Which way something goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,7 +115,7 @@ async fn pump(
         }
         let delay = mode.borrow().delay;
         if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
+            wait(delay).await;
         }
         if !is(&mut mode, |mode| mode.passes).await {
             return End::Cut;
@@ -126,6 +129,14 @@ async fn pump(
             return End::Closed;
         }
     }
+}
+
+/// The runtime's timers count whole milliseconds, and more than one too many at times: what is short is slept away on a thread.
+async fn wait(delay: Duration) {
+    if delay > SHORT {
+        return tokio::time::sleep(delay).await;
+    }
+    let _ = tokio::task::spawn_blocking(move || std::thread::sleep(delay)).await;
 }
 
 impl Seen {
