@@ -1,6 +1,6 @@
 //! Acquires and releases of one moment share a call.
 //!
-//! While few calls are under way, each goes by itself. When many are, what comes waits for one of them to end, or until enough of them wait,
+//! While few calls are under way, each is sent by whoever waits for it. When many are, what comes waits for one of them to end, or until enough of them wait,
 //! and goes together with all that waits by then. Only ordinary requests are done together: a free name, a hold that nobody waits for. For
 //! any other the shared script does nothing, and it is asked again alone.
 //!
@@ -25,9 +25,9 @@ use crate::reply::{self, Parts};
 use crate::script::Script;
 use crate::store::{self, Inner};
 
-/// Up to so many batches under way, each is of one request.
+/// So many calls at a time are sent by whoever waits for them, where nothing else is under way.
 const ALONE: usize = 4;
-/// With so many under way, what comes waits for others, ...
+/// With so many batches under way, what comes waits for others, ...
 const FEW: usize = 16;
 /// ... until so many wait. In one call they keep the server from others for less than a millisecond.
 const TOGETHER: usize = 64;
@@ -40,6 +40,8 @@ pub(crate) struct Sharing(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
+    /// How many calls go alone.
+    alone: usize,
     /// How many batches are under way.
     batches: usize,
     /// How many requests have come.
@@ -65,7 +67,16 @@ pub(crate) enum Answer {
     /// It was done together with others, at that time; an acquire has this first fence.
     Done(StoreTime, Fence),
     /// Nothing was done: it has to be asked alone.
-    Alone,
+    Alone(Option<Going>),
+}
+
+/// A call that goes alone. It may end at any time, or be forgotten by whoever waits for it: nobody waits for its place.
+pub(crate) struct Going(Arc<Inner>);
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.0.sharing.waiting().alone -= 1;
+    }
 }
 
 /// Requests that go together.
@@ -109,6 +120,10 @@ impl Inner {
         let (told, answer) = oneshot::channel();
         let is_due = {
             let mut waiting = self.sharing.waiting();
+            if waiting.batches == 0 && waiting.alone < ALONE {
+                waiting.alone += 1;
+                return Answer::Alone(Some(Going(self.clone())));
+            }
             let number = waiting.came;
             waiting.came += 1;
             line(&mut waiting).push_back(Asked { number, request, told });
@@ -202,12 +217,12 @@ impl Inner {
         match answers {
             Ok((at, first, done)) => {
                 for (asked, done) in asked.into_iter().zip(done) {
-                    asked.tell(if done { Answer::Done(at, first) } else { Answer::Alone });
+                    asked.tell(if done { Answer::Done(at, first) } else { Answer::Alone(None) });
                 }
             }
             // One among them may be the reason, as where its user has no rights.
             Err(error) if error.outcome() == Outcome::NotApplied => {
-                asked.into_iter().for_each(|asked| asked.tell(Answer::Alone));
+                asked.into_iter().for_each(|asked| asked.tell(Answer::Alone(None)));
             }
             Err(error) => asked.into_iter().for_each(|asked| asked.tell(Answer::Whole(Err(error.clone())))),
         }
@@ -216,7 +231,7 @@ impl Inner {
 
 fn tell_one<T>(asked: Vec<Asked<T>>, answer: Result<Value, Failed>) {
     let answer = match answer {
-        Err(failed) if failed.is_no_script() => Answer::Alone,
+        Err(failed) if failed.is_no_script() => Answer::Alone(None),
         answer => Answer::Whole(answer.map_err(Failed::into_error)),
     };
     if let Some(asked) = asked.into_iter().next() {
@@ -303,18 +318,17 @@ impl Waiting {
 
     /// What goes next. An acquire that nobody waits for any more is left out; what follows it may take it back already.
     fn next(&mut self) -> Batch {
-        let most = if self.batches > ALONE { TOGETHER } else { 1 };
         let mut acquires = Vec::new();
         while let Some(next) = self.acquires.front() {
             let is_wanted = !next.told.is_closed();
-            if is_wanted && acquires.len() == most {
+            if is_wanted && acquires.len() == TOGETHER {
                 break;
             }
             acquires.extend(self.acquires.pop_front().filter(|_| is_wanted));
         }
         let before = self.acquires.front().map_or(u64::MAX, |left| left.number);
-        let mut releases: Vec<_> = self.releases.drain(..most.min(self.releases.len())).collect();
-        while releases.len() < most && self.withdrawals.front().is_some_and(|next| next.number < before) {
+        let mut releases: Vec<_> = self.releases.drain(..TOGETHER.min(self.releases.len())).collect();
+        while releases.len() < TOGETHER && self.withdrawals.front().is_some_and(|next| next.number < before) {
             releases.extend(self.withdrawals.pop_front());
         }
         Batch { acquires, releases }

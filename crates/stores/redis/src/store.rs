@@ -109,12 +109,14 @@ impl Redis {
             }
             let shared = match !quietly && sharing::may_share_release(&request) {
                 true => inner.share_release(request.clone()).await,
-                false => Answer::Alone,
+                false => Answer::Alone(None),
             };
             let answer = match shared {
                 Answer::Done(at, _) => return Ok((at, Released::Released { waiters: Some(0) })),
                 Answer::Whole(answer) => answer,
-                Answer::Alone => inner.run(&inner.scripts.release, release_command(&inner, &request, quietly)).await,
+                Answer::Alone(_going) => {
+                    inner.run(&inner.scripts.release, release_command(&inner, &request, quietly)).await
+                }
             };
             answer.and_then(reply::released).map_err(|error| error.during("release").on_lock(&request.name))
         })
@@ -347,14 +349,14 @@ impl Store for Redis {
             let listening = Listening::before(&inner, &request);
             let shared = match sharing::may_share_acquire(&inner, &request) {
                 true => inner.share_acquire(request.clone()).await,
-                false => Answer::Alone,
+                false => Answer::Alone(None),
             };
             let answer = match shared {
                 Answer::Done(at, first) => {
                     return Ok((at, Acquired::Granted(reply::granted_as_asked(&request, first))));
                 }
                 Answer::Whole(answer) => answer,
-                Answer::Alone => inner.run(&inner.scripts.acquire, acquire_command(&inner, &request)).await,
+                Answer::Alone(_going) => inner.run(&inner.scripts.acquire, acquire_command(&inner, &request)).await,
             };
             let mut acquired = answer.and_then(|value| reply::acquired(value, request.names.as_slice()));
             match &mut acquired {
