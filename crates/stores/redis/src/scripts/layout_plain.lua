@@ -45,5 +45,7 @@ local function save_fence(at, fence, record)
   redis.call('SET', KEYS[at + 2], text_beside(fence, record), 'PX', FENCES_KEPT_MS)
 end
 
--- It stands beside the fence.
+-- Here there are no records of shared owners.
 local function save_record() end
+
+local function live_record() end

@@ -57,8 +57,15 @@ local function last_fence(at)
   return math.max(fence_in(both[1]), token or 0), token
 end
 
+-- The record of a shared owner, unless another was granted the lock since: somebody deleted it then, and the owner may have come back by
+-- another library.
+local function live_record(fence_key, record_key, tag)
+  local record = shared_record_in(text_at(record_key), tag)
+  if record and fence_in(text_at(fence_key)) < record[2] + record[3] then return record end
+end
+
 local function load_record(fence_key, record_key, tag)
-  if is_shared(tag) then return shared_record_in(text_at(record_key), tag) end
+  if is_shared(tag) then return live_record(fence_key, record_key, tag) end
   return record_in(text_at(fence_key), tag)
 end
 

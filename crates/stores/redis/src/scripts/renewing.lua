@@ -4,7 +4,8 @@
 local LONG = FENCES_KEPT_MS / 2 * 1000
 
 local function renew_shared(lock, record_key, tag, fence, hold, term, count)
-  local record = shared_record_in(text_at(record_key), tag)
+  local fence_key = string.gsub(record_key, 'leasehold_lock:', 'leasehold_fence:', 1)
+  local record = live_record(fence_key, record_key, tag)
   if not record or whole(record[2]) ~= fence then return -1 end
   local left, foreign = redis.call('PTTL', lock), foreign_holds(count, record)
   local holds, last = live_holds(record), 0
@@ -20,9 +21,7 @@ local function renew_shared(lock, record_key, tag, fence, hold, term, count)
   local ms = math.max(ms_until(math.max(last_end(holds), record[9])), foreign > 0 and left or 1)
   take(lock, string.sub(tag, 2), hold, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)
-  if now - record[5] > LONG then
-    redis.call('PEXPIRE', string.gsub(record_key, 'leasehold_lock:', 'leasehold_fence:', 1), FENCES_KEPT_MS)
-  end
+  if now - record[5] > LONG then redis.call('PEXPIRE', fence_key, FENCES_KEPT_MS) end
   return ms_until(last)
 end
 

@@ -29,6 +29,8 @@ pub(crate) const CASES: &[Case] = &[
     ("clock::a_fence_outlives_a_lock_that_is_held_for_long", || block_on(a_fence_outlives_a_lock())),
     ("crowds::everything_at_once", || block_on(everything_at_once())),
     ("crowds::a_holder_is_told_beside_an_old_record", || block_on(a_holder_is_told_beside_an_old_record())),
+    ("crowds::a_fence_does_not_go_back_after_a_forced_unlock", || block_on(a_fence_does_not_go_back())),
+    ("crowds::a_lease_is_not_renewed_after_another_had_it", || block_on(a_lease_is_not_renewed())),
     ("crowds::the_last_holder_is_told_beside_an_old_record", || block_on(the_last_holder_is_told())),
 ];
 
@@ -529,5 +531,72 @@ async fn everything_at_once() -> Checked {
         assert_eq!(number(&server, &["EVAL", HELD, "0"])?, 0);
         assert!(began.elapsed() < 10 * S, "{layout}: some were left to their lease: {:?}", began.elapsed());
     }
+    Ok(())
+}
+
+fn asking(name: &Name, number: u64, lease: std::time::Duration, at: leasehold::port::StoreTime) -> Acquire {
+    let request = RequestId { client: ClientId([1, 2]), number };
+    Acquire {
+        names: Names::One(name.clone()),
+        owner: StoreOwner::Private(request),
+        request,
+        mode: Mode::Exclusive,
+        lease,
+        block: 1,
+        seen: Fence::NONE,
+        not_after: at + 60 * S,
+        enlist: false,
+        kept: false,
+        about: std::sync::Arc::default(),
+    }
+}
+
+fn fence_of(acquired: Acquired) -> Result<Fence, String> {
+    match acquired {
+        Acquired::Granted(grants) => Ok(grants[0].block.first),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// Redisson's forceUnlock takes a lock from an owner that it shares with leasehold; another holds it and gives it back; then Redisson takes it
+/// under the shared owner, and leasehold enters there. Whoever enters has a fence that is larger than that of the one before.
+async fn a_fence_does_not_go_back() -> Checked {
+    let server = Redis::start()?;
+    let one = client(&server).await?;
+    let me = Owner::explicit("8743c9c0-0795-4907-87fd-6c719a6b4586:1")?;
+    let before = one.lock("x").owned_by(&me).lease(60 * S).acquire().await?;
+    // As Redisson's forceUnlock.
+    server.command(&["DEL", "x"])?;
+    let between = Client::connect(&url(&server)).await?;
+    let held = between.lock("x").acquire().await?;
+    let fence = held.fence();
+    assert!(before.fence() < fence);
+    held.release().await?;
+    // As Redisson's lock.
+    server.command(&["HINCRBY", "x", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"])?;
+    server.command(&["PEXPIRE", "x", "30000"])?;
+    let other = Client::connect(&url(&server)).await?;
+    let entered = other.lock("x").owned_by(&me).lease(60 * S).acquire().await?;
+    assert!(entered.fence() > fence, "{:?} was granted after {fence:?}", entered.fence());
+    Ok(())
+}
+
+/// The same for the one whose lock was taken away: others have held it since, with a larger fence, so its lease is lost.
+async fn a_lease_is_not_renewed() -> Checked {
+    let server = Redis::start()?;
+    let config = Config::new("redis", &format!("//{}", server.address()), &[], None)?;
+    let store = leasehold_redis::Redis::new(&config)?;
+    let name = Name::new("x")?;
+    let at = store.clock().await?.at;
+    let owner = StoreOwner::Shared("8743c9c0-0795-4907-87fd-6c719a6b4586:1".into());
+    let request = Acquire { owner: owner.clone(), ..asking(&name, 1, 60 * S, at) };
+    let (id, fence) = (request.request, fence_of(store.acquire(request).await?.result)?);
+    server.command(&["DEL", "x"])?;
+    client(&server).await?.lock("x").acquire().await?.release().await?;
+    server.command(&["HINCRBY", "x", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"])?;
+    server.command(&["PEXPIRE", "x", "30000"])?;
+    let lease = Lease { name, owner, fence };
+    let renewed = store.renew(vec![Renew { lease, hold: Some(id), term: 60 * S, kept: false }]).await?.result;
+    assert_eq!(renewed, [Renewed::Lost]);
     Ok(())
 }
