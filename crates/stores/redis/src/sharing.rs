@@ -5,7 +5,8 @@
 //! any other the shared script does nothing, and it is asked again alone.
 //!
 //! A client that drops an acquire takes it back by a release. That one goes only when no acquire that came before it is left here, and what
-//! is taken from here leaves on one thread: so it finds what there is to take back, and need not be sent again until the acquire is too late.
+//! is taken from here leaves on one thread: so the first such release mostly finds what there is to take back. It is repeated until the
+//! acquire is too late all the same.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -149,22 +150,12 @@ impl Inner {
                 Err(error) => return under_way.fails(&error),
             };
             let Some(batch) = under_way.next() else { return };
-            let Batch { mut acquires, releases } = batch;
-            let releasing = self.releases(&line, releases);
-            // Those that are alike go in one call; most are.
-            let first = acquires.first().map(|first| first.request.clone());
-            let others: Vec<_> = first.map_or_else(Vec::new, |first| {
-                acquires.extract_if(.., |asked| !is_alike(&asked.request, &first)).collect()
-            });
-            match others.is_empty() {
-                true => drop(tokio::join!(self.acquires(&line, acquires), releasing)),
-                false => drop(tokio::join!(self.acquires(&line, acquires), self.each_alike(&line, others), releasing)),
-            }
+            tokio::join!(self.all_acquires(&line, batch.acquires), self.releases(&line, batch.releases));
         }
     }
 
-    /// Those that are unlike the first.
-    async fn each_alike(&self, line: &Line, mut asked: Vec<Asked<Acquire>>) {
+    /// Those that are alike go in one call; most are.
+    async fn all_acquires(&self, line: &Line, mut asked: Vec<Asked<Acquire>>) {
         let mut calls = Vec::new();
         while let Some(first) = asked.first().map(|first| first.request.clone()) {
             let alike: Vec<_> = asked.extract_if(.., |asked| is_alike(&asked.request, &first)).collect();

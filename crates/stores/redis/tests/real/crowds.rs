@@ -376,37 +376,21 @@ async fn a_fence_outlives_a_lock() -> Checked {
         let owner = if shared { StoreOwner::Shared("me".into()) } else { StoreOwner::Private(id(1)) };
         let month = 30 * DAY.unsigned_abs() * 8_000_000;
         let seen = if has_seen { Fence::new(at.as_nanos() / 125 + month) } else { Fence::NONE };
-        let acquire = |number, owner: &StoreOwner, not_after, seen| Acquire {
-            names: Names::One(name.clone()),
-            owner: owner.clone(),
-            request: id(number),
-            mode: Mode::Exclusive,
-            lease: 24 * 3_600 * S,
-            block: 1,
-            seen,
-            not_after,
-            enlist: false,
-            kept: false,
-            about: std::sync::Arc::default(),
-        };
-        let fence_of = |acquired| match acquired {
-            Acquired::Granted(grants) => Ok(grants[0].block.first),
-            other => Err(format!("{what}: {other:?}")),
-        };
-        let first = fence_of(store.acquire(acquire(1, &owner, at + 60 * S, seen)).await?.result)?;
+        let day = 24 * 3_600 * S;
+        let first =
+            fence_of(store.acquire(Acquire { owner: owner.clone(), seen, ..asking(&name, 1, day, at) }).await?.result)?;
         server.set_clock(0)?;
         for step in 1..=20 {
             server.set_clock(step * DAY / 2)?;
             let lease = Lease { name: name.clone(), owner: owner.clone(), fence: first };
-            let renew = Renew { lease, hold: Some(id(1)), term: 24 * 3_600 * S, kept: false };
+            let renew = Renew { lease, hold: Some(id(1)), term: day, kept: false };
             let renewed = store.renew(vec![renew]).await?.result;
             assert!(matches!(renewed[0], Renewed::Kept { .. }), "{what}: {renewed:?} in step {step}");
         }
         server.set_clock(-3_600)?;
         server.command(&["DEL", "x", "leasehold_lock:{x}"])?;
         let at = store.clock().await?.at;
-        let next =
-            fence_of(store.acquire(acquire(2, &StoreOwner::Private(id(2)), at + 60 * S, Fence::NONE)).await?.result)?;
+        let next = fence_of(store.acquire(asking(&name, 2, day, at)).await?.result)?;
         if next <= first {
             failed.push(format!("{what}: {first} then {next}"));
         }
