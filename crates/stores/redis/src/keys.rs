@@ -105,14 +105,14 @@ impl Keys<'_> {
 
     /// Keys of our own are told apart for `a` and `{a}`, which both have the tag `a`.
     fn beside(&self, what: &str) -> String {
-        let (prefix, lock) = (self.prefix, &self.lock);
-        if lock.contains('{') { format!("{prefix}{what}::{lock}") } else { format!("{prefix}{what}:{{{lock}}}") }
+        let (prefix, lock) = (self.prefix, &*self.lock);
+        if lock.contains('{') { [prefix, what, "::", lock].concat() } else { [prefix, what, ":{", lock, "}"].concat() }
     }
 
     /// Redisson's rule. Behind a prefix nobody else is there: Redisson puts its own word first.
     fn redissons(&self, what: &str) -> String {
-        let (prefix, lock) = (self.prefix, &self.lock);
-        if lock.contains('{') { format!("{prefix}{what}:{lock}") } else { format!("{prefix}{what}:{{{lock}}}") }
+        let (prefix, lock) = (self.prefix, &*self.lock);
+        if lock.contains('{') { [prefix, what, ":", lock].concat() } else { [prefix, what, ":{", lock, "}"].concat() }
     }
 }
 
@@ -152,17 +152,32 @@ fn client_of(hex: &str) -> Option<ClientId> {
 }
 
 /// An id of one request: a UUID for its client, and its number, as Redisson has a UUID and a thread.
+///
+/// Written digit by digit: it goes with every call, and a format takes as long as the rest of the call's text.
 pub(crate) fn request(id: RequestId) -> String {
-    let [a, b] = id.client.0;
-    let (a1, a2, a3) = (a >> 32, (a >> 16) & 0xffff, a & 0xffff);
-    let (b1, b2) = (b >> 48, b & 0xffff_ffff_ffff);
-    format!("{a1:08x}-{a2:04x}-{a3:04x}-{b1:04x}-{b2:012x}:{}", id.number)
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(UUID + 1 + 20);
+    for (half, value) in id.client.0.into_iter().enumerate() {
+        for digit in 0..16 {
+            // Behind eight, twelve, sixteen and twenty digits of both halves together.
+            if matches!((half, digit), (0, 8 | 12) | (1, 0 | 4)) {
+                text.push('-');
+            }
+            text.push(char::from(DIGITS[(value >> (60 - 4 * digit)) as usize & 0xf]));
+        }
+    }
+    text.push(':');
+    text.push_str(&id.number.to_string());
+    text
 }
+
+/// The length of a UUID as text.
+const UUID: usize = 36;
 
 /// The request that such an id belongs to.
 pub(crate) fn request_of(text: &str) -> Option<RequestId> {
     let (uuid, number) = text.split_once(':')?;
-    if uuid.len() != 36 || !uuid.is_ascii() {
+    if uuid.len() != UUID || !uuid.is_ascii() {
         return None;
     }
     Some(RequestId { client: client_of(&uuid.replace('-', ""))?, number: number.parse().ok()? })

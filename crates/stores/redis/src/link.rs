@@ -162,7 +162,8 @@ impl Link {
     /// Sends one command on this connection: with the first poll it is on its way.
     pub(crate) async fn send_on(&self, mut line: Line, command: &Cmd) -> Result<Value, Failed> {
         let sent = leasehold_clock::now();
-        let answer = line.connection.send_packed_command(command).await.and_then(Value::extract_error);
+        let answer = self.thread.polls(line.connection.send_packed_command(command)).await;
+        let answer = answer.and_then(Value::extract_error);
         match answer {
             Err(cause) if cause.is_timeout() && line.state.heard_after(sent) => Err(Failed::Answered(cause)),
             Err(cause) => Err(self.failed(&line, cause)),

@@ -20,6 +20,7 @@ use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
 use crate::config::Layout;
+use crate::error;
 use crate::keys;
 use crate::link::{Failed, Line};
 use crate::reply::{self, Parts};
@@ -29,7 +30,7 @@ use crate::store::{self, Inner};
 /// So many calls at a time are sent by whoever waits for them, where nothing else is under way.
 const ALONE: usize = 4;
 /// With so many batches under way, what comes waits for others, ...
-const FEW: usize = 16;
+const FEW: usize = 8;
 /// ... until so many wait. In one call they keep the server from others for less than a millisecond.
 const TOGETHER: usize = 64;
 /// With so many under way, all wait: the server has enough to do for a tenth of the time in which it must answer.
@@ -132,7 +133,8 @@ impl Inner {
         };
         if is_due {
             let inner = self.clone();
-            self.link.thread.behind(async move { inner.send_batches().await });
+            // Boxed: a task is moved about, and this one is large.
+            self.link.thread.behind(Box::pin(inner.send_batches()));
         }
         answer.await.unwrap_or_else(|_| {
             let what = "the thread of the connection failed";
@@ -248,18 +250,24 @@ async fn all<F: Future<Output = ()> + Unpin>(mut calls: Vec<F>) {
 /// The server's clock, the first fence of what was granted, and whether each request was done.
 fn done(value: Value, requests: usize) -> Result<(StoreTime, Fence, Vec<bool>), Error> {
     let mut parts = Parts::of(value)?;
-    let at = parts.time()?;
-    let first = if parts.left() > requests { parts.fence()? } else { Fence::NONE };
-    let done = (0..requests).map(|_| Ok(parts.number()? == 1)).collect::<Result<_, Error>>()?;
+    let (at, first, looked_at) = (parts.time()?, parts.fence()?, parts.count::<usize>()?);
+    let mut done: Vec<bool> = (0..requests).map(|place| place < looked_at).collect();
+    while parts.left() > 0 {
+        let place = parts.count::<usize>()?.checked_sub(1).and_then(|place| done.get_mut(place));
+        *place.ok_or_else(|| error::unreadable("a place that was not asked for"))? = false;
+    }
     Ok((at, first, done))
 }
 
 fn acquire_many_command(inner: &Inner, asked: &[Asked<Acquire>]) -> Cmd {
     let each = if inner.layout == Layout::Redisson { 4 } else { 3 };
     let mut command = store::calling(&inner.scripts.acquire_many, asked.len() * each);
-    for asked in asked {
-        let keys = inner.space.keys(&asked.request.names.as_slice()[0]);
-        command.arg(keys.lock()).arg(keys.fence()).arg(keys.line());
+    for Asked { request, .. } in asked {
+        command.arg(inner.space.keys(&request.names.as_slice()[0]).fence());
+    }
+    for Asked { request, .. } in asked {
+        let keys = inner.space.keys(&request.names.as_slice()[0]);
+        command.arg(keys.lock()).arg(keys.line());
         if inner.layout == Layout::Redisson {
             command.arg(keys.token());
         }
@@ -279,15 +287,20 @@ fn acquire_many_command(inner: &Inner, asked: &[Asked<Acquire>]) -> Cmd {
 
 fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
     let mut command = store::calling(&inner.scripts.release_many, asked.len() * 2);
-    for asked in asked {
-        let keys = inner.space.keys(&asked.request.name);
-        command.arg(keys.lock()).arg(keys.line());
+    for Asked { request, .. } in asked {
+        command.arg(inner.space.keys(&request.name).line());
+    }
+    for Asked { request, .. } in asked {
+        command.arg(inner.space.keys(&request.name).lock());
     }
     for Asked { request, .. } in asked {
         let Give::Hold(id) = request.give else { unreachable!("it may not share a call") };
-        let keys = inner.space.keys(&request.name);
-        let channel = if inner.layout == Layout::Redisson { keys.channel() } else { String::new() };
-        command.arg(keys::request(id)).arg(channel);
+        command.arg(keys::request(id));
+    }
+    if inner.layout == Layout::Redisson {
+        for Asked { request, .. } in asked {
+            command.arg(inner.space.keys(&request.name).channel());
+        }
     }
     command
 }

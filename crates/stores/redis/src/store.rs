@@ -127,8 +127,7 @@ impl Redis {
         work: impl Future<Output = Result<(StoreTime, T), Error>> + Send + 'static,
     ) -> Call<Reply<T>> {
         let inner = self.0.clone();
-        let thread = inner.link.thread;
-        Call::pending(thread.polls(async move {
+        Call::pending(async move {
             let sent = leasehold_clock::now();
             match work.await {
                 Ok((at, result)) => {
@@ -137,7 +136,7 @@ impl Redis {
                 }
                 Err(error) => Err(error.on_store(&inner.label)),
             }
-        }))
+        })
     }
 
     /// The server's clock as it can be known without asking.
@@ -313,13 +312,13 @@ impl Store for Redis {
     fn identity(&self) -> Call<Result<Identity, Error>> {
         let inner = self.0.clone();
         let kind = crate::config::SCHEMES[0];
-        Call::pending(inner.link.thread.polls(async move {
+        Call::pending(async move {
             let server = inner.link.server().await;
             match server.map_err(|error| error.during("identity").on_store(&inner.label))? {
                 Some(id) => Ok(Identity::new(kind, format!("{id}/{}/{}", inner.database, inner.space.0))),
                 None => Ok(Identity::unknown(kind)),
             }
-        }))
+        })
     }
 
     fn clock(&self) -> Call<Reply<()>> {
@@ -401,11 +400,11 @@ impl Store for Redis {
         let (store, inner) = (self.clone(), self.0.clone());
         inner.ears.add(client, &name, &sink);
         let channels = inner.ears.channels_of(client, &name);
-        Call::pending(inner.link.thread.polls(async move {
+        Call::pending(async move {
             let subscribed = inner.link.subscribe(channels).await;
             subscribed.map_err(|error| error.during("watch").on_store(&inner.label).on_lock(&name))?;
             Ok(Answered { at: store.estimated(), result: () })
-        }))
+        })
     }
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
@@ -415,7 +414,7 @@ impl Store for Redis {
         if !in_line && !idle {
             return Call::done(());
         }
-        Call::pending(inner.link.thread.polls(async move {
+        Call::pending(async move {
             if in_line {
                 let script = &inner.scripts.leave;
                 let keys = inner.space.keys(&name);
@@ -426,7 +425,7 @@ impl Store for Redis {
                 let _ = inner.run(script, command).await;
             }
             inner.ears.sweep_later();
-        }))
+        })
     }
 
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {

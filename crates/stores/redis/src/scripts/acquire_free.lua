@@ -1,24 +1,39 @@
 -- The ordinary acquire: one name that is free, nobody in line, and an owner that is new for every asking. What is not ordinary is left to
 -- others, and nothing was written by then.
 
--- What is given out of fences and time, to one or to many.
-local function proposal(lease, block, seen, not_after)
-  local first = math.max(seen + 1, (now - FENCE_EPOCH) * 8)
-  if now > tonumber(not_after) or not (first + block < EXACT) then return end
-  return first, grant_text(first + block - 1, first, block, lease)
+-- What all names of a call are given: the first fence, and how the text beside their locks begins.
+local first, first_text, grant, since_at, since
+
+-- Whether there is something to give: not when it is too late, or fences are spent.
+local function proposes(lease, block, seen, not_after)
+  first = math.max(seen + 1, (now - FENCE_EPOCH) * 8)
+  if now > tonumber(not_after) or not (first + block < EXACT) then return false end
+  first_text = whole(first)
+  local fences = whole(first + block - 1) .. ' ' .. first_text .. ' ' .. whole(block) .. ' ' .. lease .. ' '
+  grant, since_at = fences .. whole(now) .. ' ', #fences
+  since = string.sub(grant, since_at, since_at + 6)
+  return true
 end
 
--- Whether it was granted.
-local function acquire_free(lock, fence, line, token, owner, first, grant, lease, about)
-  if not is_all_free(lock, line, token) then return false end
+-- Whether the last fence is below the first one of ours, and whether it was written within hours: then it is kept for long enough. To make
+-- numbers of text costs as much as a command, so texts are compared where they are alike.
+local function is_below(before)
+  if string.find(before, ' ', 1, true) ~= #first_text + 1 then return fence_in(before) < first, false end
+  return before < first_text, string.sub(before, since_at, since_at + 6) == since
+end
+
+-- Whether a lock that is free was granted. `before` is what stood beside it.
+local function acquire_free(lock, fence, before, owner, lease, about)
+  local has_room, is_kept = true, false
+  if before then has_room, is_kept = is_below(before) end
+  -- The clock was set back, or is behind many fences of one moment.
+  if not has_room then return false end
   local beside = grant .. owner .. ' p' .. owner .. '\n' .. about
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
-  local before = redis.pcall('SET', fence, beside, 'PX', FENCES_KEPT_MS, 'GET')
-  if type(before) == 'table' then return false end
-  if before and fence_in(before) >= first then
-    -- The clock was set back, or is behind many fences of one moment.
-    redis.call('SET', fence, before, 'PX', FENCES_KEPT_MS)
-    return false
+  if is_kept then
+    redis.call('SET', fence, beside, 'KEEPTTL')
+  else
+    redis.call('SET', fence, beside, 'PX', FENCES_KEPT_MS)
   end
   take(lock, owner, owner, '1', lease)
   return true

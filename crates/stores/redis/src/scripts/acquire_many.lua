@@ -1,21 +1,32 @@
--- Acquires of one moment in one call, for the ordinary ones among them. KEYS of each: lock, fence, line, and in the layout of Redisson the
--- token. ARGV: lease in ms, fences, the largest fence that any has seen, the first end of those after which they are too late, about; then
--- the owner of each.
--- Answers the clock, the first fence of those that are granted, and for each 1, or 0 where nothing was done for it.
+-- Acquires of one moment in one call, for the ordinary ones among them. KEYS: the fences of all; then of each lock, line, and in the layout
+-- of Redisson the token. ARGV: lease in ms, fences, the largest fence that any has seen, the first end of those after which they are too
+-- late, about; then the owner of each.
+-- Answers the clock, the first fence of those that are granted, how many were looked at, and the places of those among them for which
+-- nothing was done.
 
 local KEYS, ARGV = KEYS, ARGV
-local lease, about, count = ARGV[1], ARGV[5], #KEYS / SHORT
-local first, grant = proposal(lease, tonumber(ARGV[2]), ARGV[3], ARGV[4])
-local answer = {now, first or 0}
-for at = 1, count do answer[at + 2] = 0 end
+local lease, about, count, parts = ARGV[1], ARGV[5], #KEYS / SHORT, SHORT - 1
+local answer = {now, 0, 0}
 
 -- A fault ends it, and those that are left are not done.
 local function all()
+  -- Asked for all at once: most often all are free. One that comes twice is asked for again.
+  local are_free = redis.call('EXISTS', unpack(KEYS, count + 1)) == 0
+  local before, taken = redis.call('MGET', unpack(KEYS, 1, count)), {}
   for at = 1, count do
-    local key = (at - 1) * SHORT
-    local lock, fence, line, token = KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], SHORT > 3 and KEYS[key + 4]
-    if acquire_free(lock, fence, line, token, ARGV[at + 5], first, grant, lease, about) then answer[at + 2] = 1 end
+    local key = count + (at - 1) * parts
+    local lock, line, token = KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
+    local is_free = are_free and not taken[lock] or is_all_free(lock, line, token)
+    if is_free and acquire_free(lock, KEYS[at], before[at], ARGV[at + 5], lease, about) then
+      taken[lock] = true
+    else
+      answer[#answer + 1] = at
+    end
+    answer[3] = at
   end
 end
-if first then pcall(all) end
+if proposes(lease, tonumber(ARGV[2]), ARGV[3], ARGV[4]) then
+  answer[2] = first
+  pcall(all)
+end
 return answer

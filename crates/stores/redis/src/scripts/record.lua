@@ -3,7 +3,3 @@
 local function fence_in(text) return tonumber(string.match(text or '', '^%d+')) or 0 end
 
 local function whole(number) return string.format('%.0f', number) end
-
-local function grant_text(last, first, block, lease)
-  return whole(last) .. ' ' .. whole(first) .. ' ' .. whole(block) .. ' ' .. lease .. ' ' .. whole(now) .. ' '
-end

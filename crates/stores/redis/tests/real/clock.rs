@@ -3,11 +3,15 @@
 use leasehold::{Client, ErrorKind, Owner};
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
+use tokio::task::JoinSet;
 
 use crate::scene::{Case, Checked, LIMIT, S, block_on, number, url};
 
-pub(crate) const CASES: &[Case] =
-    &[("clock::set_forward", || block_on(set_forward())), ("clock::set_back", || block_on(set_back()))];
+pub(crate) const CASES: &[Case] = &[
+    ("clock::set_forward", || block_on(set_forward())),
+    ("clock::set_back", || block_on(set_back())),
+    ("clock::fences_are_kept_for_a_week_after_each_grant", || block_on(fences_are_kept_for_a_week())),
+];
 
 const LAYOUTS: [&str; 2] = ["redisson", "plain"];
 
@@ -56,6 +60,30 @@ async fn set_back() -> Checked {
         kept.release().await?;
         let again = other.lock("b").owned_by(&Owner::explicit("me")?).acquire().await?;
         assert!(again.fence() > before, "{layout}: fences went back");
+    }
+    Ok(())
+}
+
+/// Their expiry is not set with every grant, but whenever the last one was hours ago: for one that is asked for alone, and for many.
+async fn fences_are_kept_for_a_week() -> Checked {
+    const HOUR: i64 = 3_600;
+    const WEEK_MS: i64 = 7 * 24 * HOUR * 1_000;
+    for layout in LAYOUTS {
+        let server = Redis::with(Settings::default().settable_clock())?;
+        let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
+        for hours in [0, 1, 2, 3, 4, 23, 24, 47, 215, 216, 100, 101] {
+            server.set_clock(hours * HOUR)?;
+            client.lock("alone").acquire().await?.release().await?;
+            let taking: JoinSet<_> = (0..200)
+                .map(|at| client.lock(format!("n{at}")))
+                .map(|lock| async move { lock.acquire().await?.release().await })
+                .collect();
+            taking.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            for name in ["alone".to_owned()].into_iter().chain((0..200).map(|at| format!("n{at}"))) {
+                let left = number(&server, &["PTTL", &format!("leasehold_fence:{{{name}}}")])?;
+                assert!(left >= WEEK_MS, "{layout}: the fence of {name} is kept for {left} ms, {hours} hours on");
+            }
+        }
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     ("crowds::out_of_memory_for_all_at_once", || block_on(out_of_memory_for_all_at_once())),
     ("crowds::odd_labels_and_owners", || block_on(odd_labels_and_owners())),
     ("clock::a_fence_outlives_a_lock_that_is_held_for_long", || block_on(a_fence_outlives_a_lock())),
+    ("crowds::a_name_that_is_asked_for_twice_at_once", || block_on(a_name_that_is_asked_for_twice())),
     ("crowds::everything_at_once", || block_on(everything_at_once())),
     ("crowds::a_holder_is_told_beside_an_old_record", || block_on(a_holder_is_told_beside_an_old_record())),
     ("crowds::a_fence_does_not_go_back_after_a_forced_unlock", || block_on(a_fence_does_not_go_back())),
@@ -316,6 +317,38 @@ async fn out_of_memory_for_all_at_once() -> Checked {
             given??;
         }
         assert_eq!(number(&server, &["EVAL", HELD, "0"])?, 0, "{layout}");
+    }
+    Ok(())
+}
+
+/// Whatever goes in one call: of all that ask for a name one is granted, and what the others ask for again alone is refused.
+async fn a_name_that_is_asked_for_twice() -> Checked {
+    for layout in ["redisson", "plain"] {
+        let server = Redis::start()?;
+        let options = [("layout".to_owned(), layout.to_owned())];
+        let config = Config::new("redis", &format!("//{}", server.address()), &options, None)?;
+        let store = leasehold_redis::Redis::new(&config)?;
+        let mut number = 0;
+        for _ in 0..5 {
+            let at = store.clock().await?.at;
+            let mut asked = JoinSet::new();
+            for name in 0..300 {
+                // Three for each name, next to one another.
+                let name = Name::new(format!("n{}", name / 3))?;
+                number += 1;
+                let (id, request) = (number, asking(&name, number, 60 * S, at));
+                let store = store.clone();
+                asked.spawn(async move { (name, id, store.acquire(request).await.map(|answer| answer.result)) });
+            }
+            let mut granted = std::collections::BTreeMap::new();
+            for (name, id, answer) in asked.join_all().await {
+                if let Acquired::Granted(_) = answer? {
+                    assert_eq!(granted.insert(name.clone(), id), None, "{layout}: {name} was granted twice");
+                }
+            }
+            assert_eq!(granted.len(), 100, "{layout}");
+            server.command(&["EVAL", "for i = 0, 99 do redis.call('DEL', 'n' .. i) end", "0"])?;
+        }
     }
     Ok(())
 }
