@@ -30,9 +30,11 @@ pub(crate) fn name_of(holder: &Holder) -> Option<&str> {
     holder.label.as_deref().or_else(|| holder.owner.as_deref().filter(chosen))
 }
 
-/// Why it is not free: `held by nightly on host7 (process 4711), for 2m 5s`, or that it lingers after its last holder.
+/// Why it is not free: `held by nightly on host7 (process 4711), for 2m 5s`, that it was broken and the lease goes on, or that it lingers
+/// after its last holder.
 pub(crate) fn taken(by: &Holder) -> String {
     match (by.lingers(), by.owner.is_some()) {
+        (false, _) if by.is_broken() => format!("broken, and free when the lease of {} is over", holder(by)),
         (false, _) => format!("held by {}", held(by)),
         (true, true) => format!("lingering (--at-least) after {}", holder(by)),
         (true, false) => "lingering (--at-least), though nobody holds it any more".to_owned(),

@@ -80,7 +80,7 @@ impl Waiting {
         }
         let hint = match (self.limit, holder.left) {
             (Limit::Once, _) => "wait for it with --wait D, or without a limit".to_owned(),
-            (_, Some(left)) if holder.lingers() => format!("it is free in {}", human::span(left)),
+            (_, Some(left)) if holder.lingers() || holder.is_broken() => format!("it is free in {}", human::span(left)),
             (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),
             (_, None) => format!("{} says more", human::show(name)),
         };

@@ -105,6 +105,8 @@ pub struct Holder {
     pub lease: Option<Duration>,
     /// Since when, where known.
     pub since: Option<StoreTime>,
+    /// Its right was ended by [`Break::AtLeaseEnd`], and its lease has not run out yet.
+    pub broken: bool,
     /// Who it is, for people.
     pub about: Arc<About>,
 }

@@ -499,6 +499,7 @@ impl LeftBy {
             left: Some(Duration::ZERO),
             lease: Some(self.lease),
             since: Some(self.since),
+            broken: false,
             about: self.about.clone(),
         }
     }
@@ -597,6 +598,7 @@ impl Row {
             left: Some(self.expires.since(now)),
             lease: Some(self.lease),
             since: Some(self.since),
+            broken: self.broken,
             about: self.about.clone(),
         }
     }

@@ -26,6 +26,9 @@ pub struct Holder {
     pub lease: Option<Duration>,
     /// Since when.
     pub since: Option<SystemTime>,
+    /// Whether its right was ended ([`Break::AtLeaseEnd`](crate::Break::AtLeaseEnd)): it cannot renew the lock, and others come when
+    /// the time left is over.
+    pub broken: Option<bool>,
     /// On which machine.
     pub host: Option<Arc<str>>,
     /// In which process.
@@ -44,6 +47,7 @@ impl Holder {
             left: None,
             lease: None,
             since: None,
+            broken: None,
             host: None,
             pid: None,
             label: None,
@@ -58,6 +62,7 @@ impl Holder {
             left: holder.left,
             lease: holder.lease,
             since: holder.since.map(system_time),
+            broken: Some(holder.broken),
             host: holder.about.host.clone(),
             pid: holder.about.pid,
             label: holder.about.label.clone(),
@@ -82,12 +87,21 @@ impl Holder {
     pub fn lingers(&self) -> bool {
         self.holds == Some(0)
     }
+
+    /// Whether its right is known to have been ended, though its lease has not run out: [`Holder::broken`].
+    pub fn is_broken(&self) -> bool {
+        self.broken == Some(true)
+    }
 }
 
 impl fmt::Display for Holder {
     /// For people: `"invoices", held by nightly on host7 (process 4711), fence 17, 12.5s left`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.lingers() { "lingering after" } else { "held by" };
+        let how = match (self.lingers(), self.is_broken()) {
+            (true, _) => "lingering after",
+            (false, true) => "broken, held by",
+            (false, false) => "held by",
+        };
         write!(f, "{:?}, {how} ", self.name.as_str())?;
         match (&self.label, &self.owner) {
             (Some(label), _) => f.write_str(label)?,

@@ -74,6 +74,12 @@ fn done(was: &Status, how: Break) -> String {
     };
     let who = human::taken(holder);
     match (how, holder.left) {
+        (Break::AtLeaseEnd, Some(left)) if holder.is_broken() => {
+            format!("{name:?} was broken already; it is free in {} at the latest", human::span(left))
+        }
+        (Break::Now, _) if holder.is_broken() => {
+            format!("{name:?} was broken already, with time left for {}; it is free now", human::holder(holder))
+        }
         (Break::Now, _) => format!("broke {name:?}: it was {who}, and is free now"),
         (Break::AtLeaseEnd, Some(left)) => {
             format!("broke {name:?}: it was {who}; it is free in {} at the latest", human::span(left))

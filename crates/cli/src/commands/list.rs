@@ -49,6 +49,15 @@ fn who(holder: &Holder) -> Option<String> {
     }
 }
 
+/// What stands beside the time left, where that is not the holder's.
+fn how(holder: &Holder) -> &'static str {
+    match (holder.lingers(), holder.is_broken()) {
+        (true, _) => ", lingers",
+        (false, true) => ", broken",
+        (false, false) => "",
+    }
+}
+
 fn cells(status: &Status, holder: &Holder) -> [String; 9] {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
     [
@@ -59,7 +68,7 @@ fn cells(status: &Status, holder: &Holder) -> [String; 9] {
         known(holder.holds.map(|holds| holds.to_string())),
         known(holder.fence.map(|fence| fence.to_string())),
         known(human::held_for(holder).map(human::span)),
-        known(holder.left.map(human::span)) + if holder.lingers() { ", lingers" } else { "" },
+        known(holder.left.map(human::span)) + how(holder),
         known(status.waiters.map(|waiters| waiters.to_string())),
     ]
 }

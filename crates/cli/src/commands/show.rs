@@ -34,11 +34,15 @@ async fn rows(client: &Client, names: &[Name]) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// A lock that nobody holds and that is not free was given back early by one who wanted others kept out for longer.
+/// A lock that nobody holds and that is not free was given back early by one who wanted others kept out for longer. One that was broken
+/// is its holder's no more, and not yet another's.
 fn how(row: &Row) -> &'static str {
     match row.holds {
         Some(0) => {
             "lingers (--at-least): it was given back, and is free when the time left is over. It was last held by"
+        }
+        _ if row.broken == Some(true) => {
+            "was broken: its holder cannot renew it, and others come when the time left is over. It was held by"
         }
         _ => "is held",
     }

@@ -24,6 +24,7 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fence_text: Option<String>,
     pub(crate) holds: Option<u32>,
+    pub(crate) broken: Option<bool>,
     pub(crate) lease_ms: Option<u64>,
     pub(crate) left_ms: Option<u64>,
     pub(crate) host: Option<String>,
@@ -45,6 +46,7 @@ impl Row {
             fence: None,
             fence_text: None,
             holds: None,
+            broken: None,
             lease_ms: None,
             left_ms: None,
             host: None,
@@ -62,6 +64,7 @@ impl Row {
             owner: holder.owner.clone(),
             label: holder.label.as_deref().map(Into::into),
             holds: holder.holds,
+            broken: holder.broken,
             lease_ms: holder.lease.map(milliseconds),
             left_ms: holder.left.map(milliseconds),
             host: holder.host.as_deref().map(Into::into),
@@ -172,7 +175,7 @@ mod tests {
         let json = serde_json::to_string(&free()).unwrap();
         assert_eq!(
             json,
-            r#"{"name":"a","granted":false,"held":false,"owner":null,"label":null,"fence":null,"holds":null,"#
+            r#"{"name":"a","granted":false,"held":false,"owner":null,"label":null,"fence":null,"holds":null,"broken":null,"#
                 .to_owned()
                 + r#""lease_ms":null,"left_ms":null,"host":null,"pid":null,"since":null,"waiters":null,"store":"memory:"}"#
         );

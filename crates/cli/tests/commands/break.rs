@@ -27,6 +27,35 @@ fn at_the_end_of_the_lease() {
     assert!(next["fence"].as_u64() > taken["fence"].as_u64());
 }
 
+/// Until its lease is over it looks like any other, and its holder is told why it cannot go on.
+#[test]
+fn a_broken_lock_is_shown_as_broken() {
+    let place = Place::new();
+    let fence = place.acquire("a", "me").to_string();
+    place.acquire("b", "me");
+    assert_eq!(place.shown("a")["broken"], false);
+    assert_eq!(place.shown("free")["broken"], serde_json::Value::Null);
+    place.run(&["break", "a", "--yes"]).is(0);
+    let row = place.shown("a");
+    assert_eq!((&row["broken"], &row["held"], &row["owner"]), (&true.into(), &true.into(), &"me".into()));
+    assert_eq!(place.shown("b")["broken"], false);
+    place.run(&["show", "a"]).is(0).says("a was broken").says("me").says("left:");
+    let table = place.run(&["list"]);
+    assert_eq!(table.is(0).out.matches(", broken").count(), 1, "{table:?}");
+    assert_eq!(place.run(&["list", "--json"]).json_lines()[0]["broken"], true);
+    for renew in [&["renew", "a", "--owner", "me"][..], &["renew", "a", "--owner", "me", "--fence", &fence]] {
+        let ran = place.run(renew);
+        ran.fails(77, "was broken");
+        assert!(!ran.err.contains(&fence), "it is its own fence: {ran:?}");
+    }
+    place.run(&["acquire", "a", "--owner", "me", "--no-wait"]).fails(75, "broken");
+    let refused = place.run(&["acquire", "a", "--no-wait", "--json"]).is(75).json();
+    assert_eq!((&refused["broken"], &refused["granted"]), (&true.into(), &false.into()));
+    place.run(&["break", "a", "--yes"]).is(0).says("was broken already");
+    place.run(&["release", "a", "--owner", "me"]).is(0);
+    assert!(!place.is_held("a"));
+}
+
 #[test]
 fn at_once() {
     let place = Place::new();

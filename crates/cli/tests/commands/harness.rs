@@ -14,9 +14,9 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Every JSON field of a lock, in order.
-pub(crate) const FIELDS: [&str; 14] = [
-    "name", "granted", "held", "owner", "label", "fence", "holds", "lease_ms", "left_ms", "host", "pid", "since",
-    "waiters", "store",
+pub(crate) const FIELDS: [&str; 15] = [
+    "name", "granted", "held", "owner", "label", "fence", "holds", "broken", "lease_ms", "left_ms", "host", "pid",
+    "since", "waiters", "store",
 ];
 
 /// A folder with a store, and a home: nothing outside of it is touched.

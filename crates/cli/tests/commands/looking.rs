@@ -12,7 +12,7 @@ fn a_free_name_is_said_to_be_free() {
     expected.sort_unstable();
     assert_eq!(fields(&row), expected);
     assert_eq!((&row["held"], &row["granted"]), (&Value::from(false), &Value::from(false)));
-    for unknown in ["owner", "label", "fence", "holds", "lease_ms", "left_ms", "host", "pid", "since"] {
+    for unknown in ["owner", "label", "fence", "holds", "broken", "lease_ms", "left_ms", "host", "pid", "since"] {
         assert_eq!(row[unknown], Value::Null, "{unknown}");
     }
     assert_eq!(place.run(&["show", "a"]).is(0).out, "a is free\n");

@@ -5,8 +5,11 @@ use leasehold_faults::servers::redis::Settings;
 
 use crate::harness::{Case, Checked, keys, run, run_with, url};
 
-pub(crate) const CASES: &[Case] =
-    &[("places::a_socket", a_socket), ("places::databases_are_apart", databases_are_apart)];
+pub(crate) const CASES: &[Case] = &[
+    ("places::a_socket", a_socket),
+    ("places::databases_are_apart", databases_are_apart),
+    ("places::a_broken_lock_is_shown_as_broken", a_broken_lock_is_shown_as_broken),
+];
 
 fn a_socket() -> Checked {
     let lines = "user default on nopass ~* &* +@all\nuser ada on >secret ~* &* +@all";
@@ -32,5 +35,26 @@ fn databases_are_apart() -> Checked {
     assert_eq!(keys(&server)?, [""; 0], "it stands in the wrong database");
     run(&url(&server), &["acquire", "a", "--no-wait"]).is(0);
     run(&in_three, &["acquire", "a", "--no-wait"]).is(75);
+    Ok(())
+}
+
+fn a_broken_lock_is_shown_as_broken() -> Checked {
+    let server = Redis::start()?;
+    for layout in ["redisson", "plain"] {
+        let url = format!("{}?layout={layout}", url(&server));
+        run(&url, &["acquire", layout, "--owner", "me", "--lease", "1m"]).is(0);
+        let shown = || -> serde_json::Value {
+            serde_json::from_str(&run(&url, &["show", layout, "--json"]).is(0).out).expect("JSON")
+        };
+        let fence = shown()["fence"].to_string();
+        assert_eq!(shown()["broken"], false);
+        run(&url, &["break", layout, "--yes"]).is(0);
+        assert_eq!(shown()["broken"], true);
+        assert!(run(&url, &["show", layout]).is(0).out.contains("was broken"));
+        assert!(run(&url, &["list"]).is(0).out.contains(", broken"));
+        let renewed = run(&url, &["renew", layout, "--owner", "me", "--fence", &fence]);
+        renewed.fails(77, "was broken", "");
+        assert!(!renewed.err.contains(&fence), "it is its own fence: {renewed:?}");
+    }
     Ok(())
 }

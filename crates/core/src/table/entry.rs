@@ -520,6 +520,7 @@ impl Held {
             left: Some(self.deadline.since(now)),
             lease: Some(self.keep()),
             since: Some(clock.latest(now) - now.since(self.granted)),
+            broken: false,
             about: self.about.clone(),
         }
     }

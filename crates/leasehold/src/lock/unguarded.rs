@@ -144,6 +144,9 @@ impl Lock {
         let what = match inspected.as_ref().map(|inspected| inspected.holders.as_slice()) {
             Ok([]) if lingers => format!("{owner} does not hold it: nobody does, though it lingers"),
             Ok([]) => format!("{owner} does not hold it: nobody does"),
+            Ok([holder, ..]) if holder.owner == *owner && holder.broken => {
+                format!("{owner} no longer holds it: it was broken, and is free when its lease is over")
+            }
             Ok([holder, ..]) if holder.owner == *owner => match holder.fence {
                 Some(fence) => format!("{owner} no longer holds that lease of it: it has fence {fence} now"),
                 None => format!("{owner} no longer holds that lease of it"),

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Break, Call, HintSink, Holder, Inspected, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::quorum::{Member, PerServer};
 use leasehold_core::{
@@ -193,12 +193,15 @@ impl Quorum {
         let lingering = found.iter().filter(|found| found.lingers.is_some()).count() >= majority;
         let lingers = found.iter().filter_map(|found| found.lingers.clone()).max_by_key(|lingers| lingers.left);
         let rows: Vec<_> = found.into_iter().flat_map(|found| found.holders).collect();
-        let same = |one: &leasehold_core::port::Holder| {
+        let same = |one: &Holder| {
             let mut rows: Vec<_> =
                 rows.iter().filter(|row| row.owner == one.owner && row.fence == one.fence).cloned().collect();
             // What a majority still has when the others have let go.
             rows.sort_by_key(|row| std::cmp::Reverse(row.left.unwrap_or(Duration::MAX)));
-            (rows.len() + unheard >= majority).then(|| rows[majority.min(rows.len()) - 1].clone())
+            // It can still be renewed where enough servers would.
+            let whole = rows.iter().filter(|row| !row.broken).count();
+            let broken = whole + unheard < majority;
+            (rows.len() + unheard >= majority).then(|| Holder { broken, ..rows[majority.min(rows.len()) - 1].clone() })
         };
         let holders: Vec<_> = rows.iter().find_map(same).into_iter().collect();
         let lingers = lingers.filter(|_| holders.is_empty() && lingering);

@@ -196,16 +196,16 @@ fn left(parts: &mut Parts) -> Result<Option<Duration>, Error> {
 }
 
 fn holder(mut parts: Parts) -> Result<Holder, Error> {
-    let (kept_as, holds, left, _broken) = (parts.text()?, parts.count()?, left(&mut parts)?, parts.number()?);
+    let (kept_as, holds, left, broken) = (parts.text()?, parts.count()?, left(&mut parts)?, parts.number()? == 1);
     if parts.left() == 0 {
         let owner = StoreOwner::Shared(kept_as.into());
-        return Ok(Holder { owner, fence: None, holds, left, lease: None, since: None, about: Arc::default() });
+        return Ok(Holder { owner, fence: None, holds, left, lease: None, since: None, broken, about: Arc::default() });
     }
     let tag = parts.text()?;
     let owner = keys::owner_of(&tag).unwrap_or_else(|| StoreOwner::Shared(kept_as.into()));
     let (fence, lease, since) = (parts.fence()?, parts.millis()?, parts.time()?);
     let about = Arc::new(about_of(&parts.text()?));
-    Ok(Holder { owner, fence: Some(fence), holds, left, lease: Some(lease), since: Some(since), about })
+    Ok(Holder { owner, fence: Some(fence), holds, left, lease: Some(lease), since: Some(since), broken, about })
 }
 
 /// Who a holder is: process, machine, and its own word, a line each.

@@ -130,7 +130,9 @@ async fn break_at_lease_end(world: World) -> Checked {
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
     let guard = granted(&client.lock("a").keep(world.short() * 4)).await?;
     let signal = guard.lost_signal();
+    assert!(!other.inspect("a").await?.holders[0].is_broken());
     other.break_lock("a", Break::AtLeaseEnd).await?;
+    assert!(other.inspect("a").await?.holders[0].is_broken(), "it is shown as any other");
     let (before, began) = (chaos.count(Kind::Renew), Instant::now());
     assert!(other.lock("a").try_acquire().await?.is_busy(), "it was broken at once");
     let next = granted(&other.lock("a")).await?;
