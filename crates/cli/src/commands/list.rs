@@ -20,12 +20,26 @@ pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure>
             let rows = held.iter().flat_map(|status| Row::all_of(status, client.store_label()));
             output::lines(rows)?;
         } else if held.is_empty() {
-            output::note(&format!("no lock is held on {}", client.store_label()));
+            output::note(&nothing(&args.prefix, client.store_label()));
         } else {
             output::line(&table(&held))?;
         }
         Ok(Exit::DONE)
     })
+}
+
+/// Where it looked, for those who expected something.
+fn nothing(prefix: &str, label: &str) -> String {
+    let which = match prefix {
+        "" => "no lock".to_owned(),
+        prefix => format!("no lock that begins with {prefix:?}"),
+    };
+    let layout = match label.split_once("layout=plain") {
+        _ if !label.starts_with("redis") => "",
+        Some(_) => "; those of the layout redisson are seen without it",
+        None => " in the layout redisson; those of the other are seen with ?layout=plain",
+    };
+    format!("{which} is held on {label}{layout}")
 }
 
 fn table(held: &[Status]) -> String {

@@ -8,6 +8,7 @@ use crate::harness::{Case, Checked, Ran, keys, run_with, url, url_of};
 pub(crate) const CASES: &[Case] = &[
     ("nesting::one_inside_logs_in_where_the_outer_one_could", one_inside_logs_in_where_the_outer_one_could),
     ("nesting::behind_another_prefix_it_is_another_lock", behind_another_prefix_it_is_another_lock),
+    ("nesting::in_another_layout_it_is_another_lock", in_another_layout_it_is_another_lock),
 ];
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
@@ -49,5 +50,20 @@ fn behind_another_prefix_it_is_another_lock() -> Checked {
     let joined = nested(&one, None, "run a --no-wait");
     let lines: Vec<&str> = joined.is(0).out.lines().collect();
     assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "0", "it did not join: {joined:?}");
+    Ok(())
+}
+
+/// The default may be written out or left out.
+fn in_another_layout_it_is_another_lock() -> Checked {
+    let server = Redis::start()?;
+    let default = url(&server);
+    let written = nested(&default, None, &format!("--store '{default}?layout=redisson' run a --no-wait"));
+    let lines: Vec<&str> = written.is(0).out.lines().collect();
+    assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "0", "it did not join: {written:?}");
+    // What stands at the name is a lock of the other layout: it is neither joined nor waited for.
+    let other = nested(&default, None, &format!("--store '{default}?layout=plain' run a,b --no-wait"));
+    assert!(other.is(0).out.ends_with("\n78\n"), "{other:?}");
+    let apart = nested(&default, None, &format!("--store '{default}?layout=plain' run b --no-wait"));
+    assert!(apart.is(0).out.ends_with("\n0\n"), "{apart:?}");
     Ok(())
 }

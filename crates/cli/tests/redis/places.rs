@@ -8,6 +8,7 @@ use crate::harness::{Case, Checked, keys, run, run_with, url};
 pub(crate) const CASES: &[Case] = &[
     ("places::a_socket", a_socket),
     ("places::databases_are_apart", databases_are_apart),
+    ("places::layouts_are_named", layouts_are_named),
     ("places::a_broken_lock_is_shown_as_broken", a_broken_lock_is_shown_as_broken),
 ];
 
@@ -35,6 +36,30 @@ fn databases_are_apart() -> Checked {
     assert_eq!(keys(&server)?, [""; 0], "it stands in the wrong database");
     run(&url(&server), &["acquire", "a", "--no-wait"]).is(0);
     run(&in_three, &["acquire", "a", "--no-wait"]).is(75);
+    Ok(())
+}
+
+/// Whoever looks in the wrong one sees where it looked.
+fn layouts_are_named() -> Checked {
+    let server = Redis::start()?;
+    let (redisson, plain) = (url(&server), format!("{}?layout=plain", url(&server)));
+    run(&plain, &["acquire", "a", "--lease", "1m"]).is(0);
+    let label = |url: &str, args: &[&str]| {
+        let row: serde_json::Value = serde_json::from_str(&run(url, args).is(0).out).expect("JSON");
+        row["store"].as_str().map(str::to_owned)
+    };
+    assert_eq!(label(&plain, &["list", "--json"]).as_ref(), Some(&plain));
+    assert_eq!(label(&format!("{redisson}?layout=redisson"), &["show", "b", "--json"]).as_ref(), Some(&redisson));
+    let both = format!("{redisson}?prefix=app1:&layout=plain");
+    assert_eq!(label(&both, &["show", "b", "--json"]), Some(format!("{redisson}?layout=plain&prefix=app1:")));
+    let empty = run(&redisson, &["list"]);
+    assert!(
+        empty.is(0).out.is_empty() && empty.err.contains(&format!("held on {redisson} in the layout redisson")),
+        "{empty:?}"
+    );
+    assert!(empty.err.contains("?layout=plain"), "{empty:?}");
+    let empty = run(&plain, &["list", "none"]);
+    assert!(empty.is(0).err.contains(&format!("begins with \"none\" is held on {plain}")), "{empty:?}");
     Ok(())
 }
 

@@ -75,17 +75,18 @@ impl Config {
         if login.username().is_some() && login.password().is_none() {
             login = login.set_password("");
         }
-        // Locks behind another prefix are other locks.
-        let behind = if prefix.is_empty() { String::new() } else { format!("?prefix={prefix}") };
-        let label = label(info.addr(), login.db()) + &behind;
+        let space = Space(prefix.into());
+        let label = label(info.addr(), login.db(), layout, &space);
         let info = info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Ok(Self { info, layout, space: Space(prefix.into()), limit, label, quarantine: Duration::ZERO })
+        Ok(Self { info, layout, space, limit, label, quarantine: Duration::ZERO })
     }
 
-    /// As one server of a quorum: for how long it does not vote when it may have forgotten.
+    /// As one server of a quorum: for how long it does not vote when it may have forgotten. Its label need not name the layout, as a
+    /// quorum has one only.
     #[must_use]
     pub fn with_quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine = quarantine;
+        self.label = label(self.info.addr(), self.info.redis_settings().db(), Layout::default(), &self.space);
         self
     }
 
@@ -95,7 +96,19 @@ impl Config {
     }
 }
 
-fn label(address: &ConnectionAddr, db: i64) -> String {
+/// Locks of another layout, or behind another prefix, are other locks: the label tells them apart, and nothing else.
+fn label(address: &ConnectionAddr, db: i64, layout: Layout, space: &Space) -> String {
+    let mut label = place(address, db);
+    let layout = (layout == Layout::Plain).then(|| "layout=plain".to_owned());
+    let prefix = (!space.0.is_empty()).then(|| format!("prefix={}", space.0));
+    for (option, mark) in layout.into_iter().chain(prefix).zip(['?', '&']) {
+        label.push(mark);
+        label.push_str(&option);
+    }
+    label
+}
+
+fn place(address: &ConnectionAddr, db: i64) -> String {
     let place = match address {
         ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("redis://[{host}]:{port}"),
         ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
@@ -147,7 +160,7 @@ mod tests {
     #[test]
     fn a_label_names_the_place_and_no_password() {
         let config = parsed("redis", "//me:secret@host:7000/3", &[("layout", "plain")]).unwrap();
-        assert_eq!(config.label(), "redis://host:7000/3");
+        assert_eq!(config.label(), "redis://host:7000/3?layout=plain");
         assert_eq!(config.layout, Layout::Plain);
         assert_eq!(config.info.redis_settings().password(), Some("secret"));
         assert!(!format!("{config:?}").contains("secret"));
@@ -157,7 +170,12 @@ mod tests {
         assert_eq!(socket.info.redis_settings().password(), Some("from outside"));
         let behind = parsed("redis", "//host/3", &[("prefix", "app1:")]).unwrap();
         assert_eq!((behind.label(), &*behind.space.0), ("redis://host:6379/3?prefix=app1:", "app1:"));
-        assert_eq!(parsed("redis", "//host", &[("prefix", "")]).unwrap().label(), "redis://host:6379");
+        for default in [("prefix", ""), ("layout", "redisson"), ("timeout", "1s")] {
+            assert_eq!(parsed("redis", "//host", &[default]).unwrap().label(), "redis://host:6379");
+        }
+        let both = parsed("redis", "//host", &[("prefix", "app1:"), ("layout", "plain")]).unwrap();
+        assert_eq!(both.label(), "redis://host:6379?layout=plain&prefix=app1:");
+        assert_eq!(both.with_quarantine(Duration::ZERO).label(), "redis://host:6379?prefix=app1:");
         let named = Config::new("redis", "//me@host", &[], None).unwrap();
         assert_eq!(named.info.redis_settings().password(), Some(""), "it would be the default user");
     }
