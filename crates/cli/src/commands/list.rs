@@ -1,6 +1,6 @@
 //! `list`: the locks that are held.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use leasehold::{Holder, Name, Status};
 
 use crate::args::ListArgs;
@@ -42,16 +42,51 @@ fn nothing(prefix: &str, label: &str) -> String {
     format!("{which} is held on {label}{layout}")
 }
 
+const HEADER: [&str; 9] = ["NAME", "HOLDER", "HOST", "PROCESS", "HOLDS", "FENCE", "HELD FOR", "LEFT", "WAITERS"];
+/// What a narrow terminal does without, the least important first.
+const SPARED: [&str; 6] = ["PROCESS", "HOLDS", "HOST", "FENCE", "WAITERS", "HELD FOR"];
+/// How wide a terminal is that does not say.
+const USUAL_WIDTH: u16 = 80;
+/// A blank at either side of a cell.
+const BLANKS: u16 = 2;
+
+/// Words stay whole: where the last columns are still too wide, the terminal goes on in its next line, and a name can be copied.
 fn table(held: &[Status]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["NAME", "HOLDER", "HOST", "PROCESS", "HOLDS", "FENCE", "HELD FOR", "LEFT", "WAITERS"]);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(HEADER);
     for status in held {
         for holder in status.holders.iter().chain(&status.lingers) {
             table.add_row(cells(status, holder));
         }
     }
+    if let Some(width) = terminal_width() {
+        leave_out(&mut table, width);
+    }
     table.trim_fmt()
+}
+
+/// None where the output is no terminal.
+fn terminal_width() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(if size.ws_col == 0 { USUAL_WIDTH } else { size.ws_col })
+}
+
+/// Leaves columns out until the rest fits.
+fn leave_out(table: &mut Table, width: u16) {
+    let widths = table.column_max_content_widths();
+    let mut needed: u32 = widths.iter().map(|width| u32::from(width.saturating_add(BLANKS))).sum();
+    for spared in SPARED {
+        let Some(at) = HEADER.iter().position(|header| *header == spared) else { continue };
+        // The last blank of a line is not printed.
+        if needed <= u32::from(width) + 1 {
+            return;
+        }
+        needed -= u32::from(widths[at].saturating_add(BLANKS));
+        if let Some(column) = table.column_mut(at) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
 }
 
 /// Random digits say nothing to people: then it is the process that they know.

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::harness::{LIMIT, Place, Running};
 
@@ -101,6 +102,39 @@ fn colours_on_a_terminal_only_and_not_where_they_are_unwanted() {
         let piped = place.run(args);
         assert!(!piped.out.contains('\u{1b}') && !piped.err.contains('\u{1b}'), "{piped:?}");
     }
+}
+
+/// Columns are left out before a word is broken. A terminal that does not say how wide it is counts as one of 80.
+#[test]
+fn a_list_breaks_no_words_however_narrow_the_terminal() {
+    let place = Place::new();
+    place.run(&["acquire", "jobs/nightly-report", "--label", "the nightly report", "--lease", "1m"]).is(0);
+    place.run(&["acquire", "b", "--owner", "a-rather-long-owner", "--lease", "1m"]).is(0);
+    let shown = |width: u16| {
+        let terminal = Terminal::new();
+        tcsetwinsize(&terminal.master, Winsize { ws_row: 24, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let mut command = place.command(&["list"]);
+        let running = Running::start(command.stdout(terminal.side()));
+        drop(command);
+        running.ended().is(0);
+        terminal.all().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for width in [0, 1, 20, 40, 60, 70, 80, 90, 99, 100, 120, 200] {
+        let lines = shown(width);
+        assert_eq!(lines.len(), 3, "{width}: {lines:#?}");
+        for whole in ["NAME", "HOLDER", "LEFT", "jobs/nightly-report", "the nightly report", "a-rather-long-owner"] {
+            assert!(lines.iter().any(|line| line.contains(whole)), "{width}: {whole:?} is missing: {lines:#?}");
+        }
+        let longest = lines.iter().map(|line| line.chars().count()).max().unwrap();
+        assert!(width < 60 || longest <= width.into(), "{width}: {longest} {lines:#?}");
+    }
+    let header = |width| shown(width)[0].split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(header(0), header(80));
+    assert_eq!(header(1), ["NAME", "HOLDER", "LEFT"]);
+    let all = ["NAME", "HOLDER", "HOST", "PROCESS", "HOLDS", "FENCE", "HELD", "FOR", "LEFT", "WAITERS"];
+    assert_eq!(header(200), all);
+    let piped = place.run(&["list"]).is(0).out.lines().next().map(|line| line.split_whitespace().count());
+    assert_eq!(piped, Some(all.len()), "a pipe has no width");
 }
 
 /// A page's source on a terminal is of no use to anybody.
