@@ -1,7 +1,7 @@
 //! `doctor`: is this store fit to keep locks?
 
 use anstyle::{AnsiColor, Style};
-use leasehold::{Check, Verdict};
+use leasehold::{Check, Error, Verdict};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -20,7 +20,10 @@ struct Line<'a> {
 
 pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure> {
     runtime::block_on(async {
-        let mut checks = store::builder(settings).examine().await?;
+        let (mut checks, unreachable) = match store::builder(settings).examine().await {
+            Err(error) if error.is_retryable() => (vec![connection(&error)], Some(Exit::of(error.kind()))),
+            examined => (examined?, None),
+        };
         if settings.store.is_default {
             checks.insert(0, per_user());
         }
@@ -29,8 +32,18 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
             false => checks.iter().try_for_each(|check| output::line(&text(check)))?,
         }
         let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
-        Ok(if fails { Exit::UNFIT } else { Exit::DONE })
+        Ok(unreachable.unwrap_or(if fails { Exit::UNFIT } else { Exit::DONE }))
     })
+}
+
+/// A store that is not there is a finding like any other.
+fn connection(error: &Error) -> Check {
+    let found = match error.store() {
+        Some(label) => format!("{label}: {}", error.message()),
+        None => error.message().to_owned(),
+    };
+    let advice = error.hint().unwrap_or("is it up, and its URL right? --store URL or LEASEHOLD_STORE names another");
+    Check::new("connection", Verdict::Fail, found).with_advice(advice)
 }
 
 fn per_user() -> Check {

@@ -60,8 +60,53 @@ fn what_is_wrong_fails_with_advice_and_stays_as_it_was() {
     assert!(lines.iter().all(|line| line["status"] != "fail" || line["advice"].is_string()), "{ran:?}");
     assert_eq!(std::fs::read(place.file()).unwrap(), garbage);
     place.run(&["doctor"]).is(78).says("fail");
+}
+
+/// Whoever mistyped a path must not be told to move away what is somebody's.
+#[test]
+fn a_file_that_is_not_ours_is_not_called_damaged() {
+    let place = Place::new();
+    let (text, other) = (place.path("notes.txt"), place.path("other.db"));
+    std::fs::write(&text, "my notes").unwrap();
+    rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE mine (x)").unwrap();
+    for path in [text, other] {
+        let store = format!("file:{}", path.display());
+        let ran = place.run(&["doctor", "--json", "--store", &store]);
+        let failed: Vec<Value> = ran.is(78).json_lines().into_iter().filter(|line| line["status"] == "fail").collect();
+        assert_eq!(failed.len(), 1, "{ran:?}");
+        assert!(failed[0]["found"].as_str().unwrap().contains("not a leasehold store"), "{ran:?}");
+        assert!(failed[0]["advice"].as_str().unwrap().contains("--store file:PATH"), "{ran:?}");
+        assert!(
+            !ran.out.contains("damaged") && !ran.out.contains("whole") && !ran.out.contains("can take locks"),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_file_is_said_before_anything_of_its_rights() {
+    let place = Place::new();
     let folder = format!("file:{}", place.path("").display());
-    place.run(&["doctor", "--store", &folder]).is(78).says("fail").says("folder");
+    for (store, words) in [(folder.as_str(), "is a folder"), ("file:/dev/null", "not a regular file")] {
+        let ran = place.run(&["doctor", "--store", store]);
+        assert_eq!(ran.is(78).says(words).out.matches("fail").count(), 1, "{ran:?}");
+        assert!(!ran.out.contains("permissions"), "{ran:?}");
+    }
+}
+
+/// A file of ours that was damaged later is told as such.
+#[test]
+fn a_damaged_file_of_ours_is_called_damaged() {
+    let place = Place::new();
+    for at in 0..20 {
+        place.acquire(&format!("name {at}"), "me");
+    }
+    rusqlite::Connection::open(place.file()).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let mut bytes = std::fs::read(place.file()).unwrap();
+    bytes[4096..].fill(0x5a);
+    std::fs::write(place.file(), &bytes).unwrap();
+    let lines = place.run(&["doctor", "--json"]).is(78).json_lines();
+    assert_eq!(status(&lines, "integrity"), Some("fail"), "{lines:?}");
 }
 
 #[test]

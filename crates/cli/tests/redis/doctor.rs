@@ -240,6 +240,13 @@ fn no_server_and_no_login() -> Checked {
     run_with(&url(&server), Some("wrong"), DOCTOR).is(78).checks().has("opening", "fail", "does not let us in");
     run_with(&url(&server), Some("secret"), DOCTOR).is(0).checks().has("take and release", "ok", "");
     server.kill()?;
-    run(&url(&server), DOCTOR).fails(69, &url(&server), "");
+    // What failed is said once, where the other findings are.
+    let gone = run(&url(&server), DOCTOR);
+    let checks = gone.is(69).checks();
+    let check = checks.has("connection", "fail", &url(&server));
+    assert!(!check["advice"].to_string().contains("doctor") && gone.err.is_empty(), "{gone:?}");
+    checks.only_fail(&["connection"]);
+    let text = run(&url(&server), &["doctor"]);
+    assert!(text.is(69).out.starts_with(&format!("fail  connection: {}: ", url(&server))), "{text:?}");
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) async fn examine(configs: &[Config]) -> Result<Vec<Check>, Error> {
     let majority = configs.len() / 2 + 1;
     let reached = found.iter().filter(|(_, seen)| seen.is_ok()).count();
     if let (0, Some((_, Err(error)))) = (reached, found.first()) {
-        return Err(error.clone());
+        return Err(none_reached(error, &found));
     }
     let mut checks = Vec::new();
     let mut servers = Vec::new();
@@ -41,6 +41,12 @@ pub(crate) async fn examine(configs: &[Config]) -> Result<Vec<Check>, Error> {
     checks.push(different(&servers));
     checks.push(clocks(&servers));
     Ok(checks)
+}
+
+fn none_reached(first: &Error, found: &[(&str, Result<Seen, Error>)]) -> Error {
+    let each = found.iter().filter_map(|(label, seen)| Some(format!("{label}: {}", seen.as_ref().err()?.message())));
+    let what = format!("no server can be reached: {}", each.collect::<Vec<_>>().join("; "));
+    Error::new(first.kind(), first.operation(), what)
 }
 
 fn labelled(label: &str, mut check: Check) -> Check {

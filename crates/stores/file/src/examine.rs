@@ -13,15 +13,21 @@ use crate::config::Config;
 use crate::error::Fault;
 use crate::folder;
 use crate::machine::{self, Machine};
+use crate::opening::{self, Found};
 
 const RIGHTS: &str = "give this user, or a group of its, the right to write there (docs/file.md says how to share a file), or name \
                       another with --store file:PATH";
 
-/// Looks at the machine, the place and the file.
+/// Looks at the machine, the place and the file. What stands there and is no store of ours is not looked at any further: opening it will
+/// say why, and nobody is to be told that something of theirs is damaged.
 pub fn examine(config: &Config) -> Vec<Check> {
     let path = config.resolved().path;
-    let mut checks = vec![clock(), file_system(&path), permissions(&path)];
-    if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+    let mut checks = vec![clock(), file_system(&path)];
+    let found = opening::probe(&path);
+    if found.is_ok() || is_closed(&path) {
+        checks.push(permissions(&path));
+    }
+    if let Ok(Found::Ours { .. }) = found {
         checks.push(integrity(&path));
     }
     checks.push(Check::new("engine", Verdict::Ok, format!("SQLite {}, built in", rusqlite::version())));
@@ -42,6 +48,14 @@ fn file_system(path: &Path) -> Check {
     match machine::check_file_system(there) {
         Ok(()) => Check::new("file system", Verdict::Ok, format!("{} is this machine's own", there.display())),
         Err(error) => failed("file system", &error),
+    }
+}
+
+/// Whether this user cannot find out what stands there.
+fn is_closed(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(found) => found.is_file() && !may(path, Access::READ_OK),
+        Err(fault) => fault.kind() == std::io::ErrorKind::PermissionDenied,
     }
 }
 
@@ -138,9 +152,23 @@ mod tests {
     fn a_damaged_file_fails_and_stays_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
-        let garbage = vec![0x5a; 8192];
-        fs::write(&path, &garbage).unwrap();
+        drop(opening::open(&path).unwrap());
+        assert!(verdicts(&path).contains(&("integrity", Verdict::Ok)));
+        let mut damaged = fs::read(&path).unwrap();
+        damaged[4096..].fill(0x5a);
+        fs::write(&path, &damaged).unwrap();
         assert!(verdicts(&path).contains(&("integrity", Verdict::Fail)));
-        assert_eq!(fs::read(&path).unwrap(), garbage);
+        assert_eq!(fs::read(&path).unwrap(), damaged);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_called_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.txt");
+        fs::write(&path, "my notes").unwrap();
+        for path in [&path, folder.path()] {
+            let verdicts = verdicts(path);
+            assert!(!verdicts.iter().any(|(check, _)| ["permissions", "integrity"].contains(check)), "{verdicts:?}");
+        }
     }
 }

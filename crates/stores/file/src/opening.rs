@@ -29,7 +29,7 @@ const LOG_BYTES: i64 = 4 << 20;
 
 /// What stands at the path.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+pub(crate) enum Found {
     Nothing,
     Ours { format: i64 },
 }
@@ -79,7 +79,7 @@ fn latest() -> i64 {
 }
 
 /// Looks at the file without touching it: no lock, no journal, and closed as SQLite closes files that it may have open elsewhere.
-fn probe(path: &Path) -> Result<Found, Error> {
+pub(crate) fn probe(path: &Path) -> Result<Found, Error> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(error::is_a_folder(path)),
         Ok(found) if !found.is_file() => return Err(error::no_file(path)),
