@@ -103,6 +103,7 @@ pub(crate) fn lacks_rights(cause: &RedisError) -> bool {
 }
 
 /// Why a server refuses: the kind of error, what it is, and what to do.
+#[derive(PartialEq, Eq)]
 struct Reason(ErrorKind, &'static str, &'static str);
 
 const BAD_LOGIN: Reason = Reason(
@@ -205,6 +206,8 @@ fn of_server(cause: &RedisError, said: &dyn Fn(ErrorKind, &str) -> Error) -> Err
     let in_text = || text.split(|c: char| !c.is_ascii_uppercase()).find_map(reason_of);
     let by_words = || WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, reason)| *reason);
     match code.or_else(by_words).or_else(in_text) {
+        // Where in which script it came about is of no use to people.
+        Some(reason) if *reason == WRONG_TYPE => of_reason(reason, &|kind, what| Error::new(kind, "call", what)),
         Some(reason) => of_reason(reason, said),
         None => said(ErrorKind::Unfit, "the server refused"),
     }
@@ -272,6 +275,7 @@ mod tests {
             assert!(error.message().starts_with(what), "{line}: {error}");
             assert_eq!(error.outcome(), Outcome::NotApplied, "{line}");
             assert!(!error.message().contains("12ab"), "a digest tells people nothing: {error}");
+            assert!(!error.message().contains("WRONGTYPE"), "the server's own words tell nothing more: {error}");
         }
         assert_eq!(said("ERR something else").kind(), ErrorKind::Unfit);
     }
