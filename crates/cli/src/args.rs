@@ -133,7 +133,7 @@ pub(crate) struct ManArgs {
 
 /// Reads a duration as people write it.
 fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 250ms, 10s or 5m"))
+    humantime::parse_duration(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -2,9 +2,15 @@
 
 use leasehold::{Error, Name};
 
+/// What to do where there is nothing between two commas.
+const SEVERAL: &str = "between names stands one comma; one that belongs to a name is written '\\,'";
+
 /// Takes the names apart, checks them, sorts them, and drops duplicates.
 pub(crate) fn parse(text: &str) -> Result<Vec<Name>, Error> {
-    let mut names = split(text).into_iter().map(Name::new).collect::<Result<Vec<_>, _>>()?;
+    let parts = split(text);
+    let several = parts.len() > 1 && parts.iter().any(String::is_empty);
+    let hint = |error: Error| if several { error.with_hint(SEVERAL) } else { error };
+    let mut names = parts.into_iter().map(Name::new).collect::<Result<Vec<_>, _>>().map_err(hint)?;
     names.sort();
     names.dedup();
     Ok(names)

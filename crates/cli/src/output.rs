@@ -5,10 +5,12 @@ pub(crate) mod row;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use leasehold::Guard;
 use serde::Serialize;
 
+use crate::args::Cli;
 use crate::exit::{Exit, Failure};
 use crate::names;
 
@@ -85,9 +87,8 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
         let written = write!(out, "{}", error.render().ansi()).and_then(|()| out.flush());
         return written.map_or_else(|error| unwritten(&error).exit, |()| Exit::DONE);
     }
-    let given = "'leasehold --help' and 'leasehold COMMAND --help' say what can be given";
     if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
-        failure(&Failure::usage("no command was given").with_hint(given));
+        failure(&Failure::usage("no command was given").with_hint(commands()));
         return Exit::USAGE;
     }
     if let Some(missing) = no_command(error) {
@@ -97,19 +98,51 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
-    failure(&Failure::usage(text.trim_end()).with_hint(given));
+    failure(&Failure::usage(text.trim_end()).with_hint(instead(error)));
     Exit::USAGE
+}
+
+/// What to give instead of what was refused.
+fn instead(error: &clap::Error) -> String {
+    let named = Cli::command();
+    let command = std::env::args_os().skip(1).find_map(|word| named.find_subcommand(word).map(clap::Command::get_name));
+    let help = command.map_or("'leasehold --help'".to_owned(), |command| format!("'leasehold {command} --help'"));
+    let (argument, wrong) = (context(error, ContextKind::InvalidArg), context(error, ContextKind::InvalidValue));
+    let argument = argument.unwrap_or_default().replace(['<', '>'], "");
+    let kind = argument.rsplit(' ').next().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::ArgumentConflict => format!("give one of the two; {help} says what each does"),
+        ErrorKind::MissingRequiredArgument => format!("give {argument} as well; {help} says what it is"),
+        ErrorKind::InvalidSubcommand => commands(),
+        ErrorKind::InvalidValue if wrong.as_deref() == Some("") => format!("write it like '{argument}'"),
+        ErrorKind::InvalidValue => format!("give one of the possible values; {help} says what each is"),
+        ErrorKind::ValueValidation if kind == "D" => "write it like 250ms, 10s or 5m".to_owned(),
+        ErrorKind::ValueValidation if argument.contains("-exit") => "an exit code is from 0 to 255".to_owned(),
+        ErrorKind::ValueValidation if kind == "N" => "give a whole number".to_owned(),
+        _ => format!("{help} says what can be given"),
+    }
+}
+
+fn commands() -> String {
+    let named = Cli::command();
+    let shown = named.get_subcommands().filter(|command| !command.is_hide_set());
+    let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
+    format!("the commands are {}; 'leasehold --help' says what each does", names.join(", "))
+}
+
+fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(value)) => Some(value.clone()),
+        Some(ContextValue::Strings(values)) => Some(values.join(" ")),
+        _ => None,
+    }
 }
 
 /// `run` without a command to run, or with one that does not come after `--`: clap would ask for -c, which is one of the two ways.
 fn no_command(error: &clap::Error) -> Option<Failure> {
     let line: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let at = line.iter().position(|word| word == "run")?;
-    let value = |kind| match error.get(kind) {
-        Some(ContextValue::String(value)) => Some(value.clone()),
-        Some(ContextValue::Strings(values)) => Some(values.join(" ")),
-        _ => None,
-    };
+    let value = |kind| context(error, kind);
     let example = |name: &str, command: &str| format!("leasehold run {name} -- {command}");
     match error.kind() {
         ErrorKind::MissingRequiredArgument if value(ContextKind::InvalidArg)?.contains("-c") => {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Error, ErrorKind, Owner};
+use leasehold::Owner;
 
 use crate::args::CommonArgs;
 use crate::exit::{Exit, Failure};
@@ -118,7 +118,7 @@ pub(crate) fn lease(flag: &'static str, given: Duration) -> Result<Duration, Fai
     }
     let what =
         format!("a lease of {} is out of bounds; it must be from 200ms to 24h", humantime::format_duration(given));
-    Err(Error::new(ErrorKind::BadArgument, flag, what).into())
+    Err(Failure::usage(format!("{flag}: {what}")).with_hint(format!("write it like '{flag} 30s'")))
 }
 
 /// An owner that the user named.

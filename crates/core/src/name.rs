@@ -10,6 +10,9 @@ use crate::error::{Error, ErrorKind};
 /// The longest name, in bytes.
 pub const NAME_MAX_BYTES: usize = 512;
 
+/// What to give instead of a name that is none.
+const FORM: &str = "a name is 1 to 512 bytes of text without control characters";
+
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Every other character is allowed, and case counts.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
@@ -37,7 +40,7 @@ impl Name {
         let name = name.as_ref();
         match fault(name) {
             None => Ok(Self(Arc::from(name))),
-            Some(fault) => Err(Error::new(ErrorKind::BadArgument, "name", fault)),
+            Some(fault) => Err(Error::new(ErrorKind::BadArgument, "name", fault).with_hint(FORM)),
         }
     }
 
@@ -49,15 +52,13 @@ impl Name {
 
 fn fault(name: &str) -> Option<String> {
     if name.is_empty() {
-        return Some("the name of a lock is empty; give it 1 to 512 bytes".into());
+        return Some("the name of a lock is empty".into());
     }
     if name.len() > NAME_MAX_BYTES {
         return Some(format!("the name of a lock is {} bytes long; at most {NAME_MAX_BYTES} are allowed", name.len()));
     }
     let at = name.char_indices().find(|(_, c)| c.is_control());
-    at.map(|(at, c)| {
-        format!("the name of a lock has a control character (U+{:04X}) at byte {at}; leave it out", u32::from(c))
-    })
+    at.map(|(at, c)| format!("the name of a lock has a control character (U+{:04X}) at byte {at}", u32::from(c)))
 }
 
 impl Borrow<str> for Name {

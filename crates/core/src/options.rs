@@ -107,26 +107,31 @@ impl Options {
         if let Some(max_hold) = self.max_hold {
             within("max_hold", max_hold, store.lease_min, HOLD_MAX)?;
             if matches!(self.term, Term::Fixed(_)) {
-                return Err(bad("max_hold is for kept locks; a fixed lease ends by itself"));
+                return Err(bad("max_hold is for kept locks; a fixed lease ends by itself")
+                    .with_hint("leave one of the two out"));
             }
         }
         match &self.label {
             Some(label) if label.len() > LABEL_MAX_BYTES => {
-                Err(bad(format!("the label is {} bytes long; at most {LABEL_MAX_BYTES} are allowed", label.len())))
+                let what = format!("the label is {} bytes long; at most {LABEL_MAX_BYTES} are allowed", label.len());
+                Err(bad(what).with_hint(LABEL_FORM))
             }
             Some(label) if label.chars().any(char::is_control) => {
-                Err(bad("the label has a control character; leave it out"))
+                Err(bad("the label has a control character").with_hint(LABEL_FORM))
             }
             _ => Ok(()),
         }
     }
 }
 
+const LABEL_FORM: &str = "a label is at most 256 bytes of text without control characters";
+
 fn within(what: &str, given: Duration, min: Duration, max: Duration) -> Result<(), Error> {
     if (min..=max).contains(&given) {
         return Ok(());
     }
-    Err(bad(format!("{what} is {}; it must be from {} to {}", spoken(given), spoken(min), spoken(max))))
+    let what = format!("{what} is {}; it must be from {} to {}", spoken(given), spoken(min), spoken(max));
+    Err(bad(what).with_hint("give one within these bounds, written like 250ms, 10s or 5m"))
 }
 
 /// A duration as people write it.

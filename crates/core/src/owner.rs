@@ -48,15 +48,16 @@ impl Owner {
     pub fn explicit(id: impl AsRef<str>) -> Result<Self, Error> {
         let id = id.as_ref();
         let fault = if id.is_empty() {
-            "the owner is empty; give it 1 to 256 bytes"
+            "the owner is empty"
         } else if id.len() > OWNER_MAX_BYTES {
             "the owner is longer than 256 bytes"
         } else if id.chars().any(char::is_control) {
-            "the owner has a control character; leave it out"
+            "the owner has a control character"
         } else {
             return Ok(Self(Kind::Explicit(Arc::from(id))));
         };
-        Err(Error::new(ErrorKind::BadArgument, "owner", fault))
+        let form = "an owner is 1 to 256 bytes of text without control characters";
+        Err(Error::new(ErrorKind::BadArgument, "owner", fault).with_hint(form))
     }
 
     /// An explicit owner whose id was checked before.

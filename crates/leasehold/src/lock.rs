@@ -302,8 +302,10 @@ impl Lock {
 /// When a wait of so long is over.
 pub(crate) fn end_of_wait(limit: Duration) -> Result<Moment, Error> {
     if limit > WAIT_MAX {
-        let what = format!("waiting for {limit:?} is more than a year; leave the limit out to wait for ever");
-        return Err(Error::new(ErrorKind::BadArgument, "acquire", what));
+        let what = "a wait of more than a year";
+        return Err(
+            Error::new(ErrorKind::BadArgument, "acquire", what).with_hint("leave the limit out to wait for ever")
+        );
     }
     Ok(leasehold_clock::now() + limit)
 }

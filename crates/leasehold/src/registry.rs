@@ -34,7 +34,8 @@ pub(crate) struct StoreUrl {
 impl StoreUrl {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = url.split_once(':') else {
-            return Err(bad(format!("{:?} is not a store URL: it has no scheme; {}", redacted(url), known())));
+            let what = format!("{:?} is not a store URL: it has no scheme; {}", redacted(url), known());
+            return Err(bad(what).with_hint(FORMS));
         };
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut parsed = Self {
@@ -144,27 +145,31 @@ impl StoreUrl {
                 "limit" => settings.limit = Some(duration(key, value)?),
                 "even" if value == "yes" => settings.even = true,
                 "layout" if value == "plain" => {}
-                "layout" => return Err(bad(format!("layout={value}: locks of a quorum have the layout plain"))),
+                "layout" => {
+                    let what = format!("layout={value}: locks of a quorum have the layout plain");
+                    return Err(bad(what).with_hint("leave the layout out"));
+                }
                 "prefix" | "timeout" => options.push((key.clone(), value.clone())),
                 _ => {
-                    let known = "prefix, timeout, quarantine, limit, even=yes, layout=plain, keep, budget";
-                    return Err(bad(format!("there is no option {key:?} for redlock:; known are {known}")));
+                    let known = "known are prefix, timeout, quarantine, limit, even=yes, layout=plain, keep, budget";
+                    return Err(bad(format!("there is no option {key:?} for redlock:")).with_hint(known));
                 }
             }
         }
         let span = settings.quarantine;
         if !span.is_zero() && span < Duration::from_millis(200) {
-            return Err(bad("a quarantine is as long as the longest lease, at least 200ms; 0s turns it off".into()));
+            let what = "a quarantine is as long as the longest lease";
+            return Err(bad(what.into()).with_hint("give it at least 200ms, or 0s to turn it off"));
         }
         let bounds = Duration::from_millis(1)..=Duration::from_secs(10);
         if settings.limit.is_some_and(|limit| !bounds.contains(&limit)) {
-            return Err(bad("limit: a server is waited for from 1ms to 10s".into()));
+            return Err(bad("limit: no server is waited for so long".into()).with_hint("give it from 1ms to 10s"));
         }
         let place = self.path.strip_prefix("//").unwrap_or(&self.path);
         let (login, rest) = place.rsplit_once('@').map_or(("", place), |(login, rest)| (login, rest));
         if login.contains(',') {
             let what = "the login stands once, before the first server, and a comma in it is written as %2C";
-            return Err(bad(format!("{what}: redlock://user:password@host:port,host:port,host:port")));
+            return Err(bad(what.into()).with_hint("write redlock://user:password@host:port,host:port,host:port"));
         }
         let (servers, database) = rest.split_once('/').unwrap_or((rest, ""));
         let at = if login.is_empty() { String::new() } else { format!("{login}@") };
@@ -172,7 +177,9 @@ impl StoreUrl {
         let password = self.password.as_ref().map(|password| password.0.as_str());
         let config = |server: &str| {
             if server.is_empty() {
-                return Err(bad("a server is missing: write redlock://host:port,host:port,host:port".into()));
+                return Err(
+                    bad("a server is missing".into()).with_hint("write redlock://host:port,host:port,host:port")
+                );
             }
             let config = leasehold_redis::Config::new("redis", &format!("//{at}{server}{slash}"), &options, password)?;
             Ok(config.with_quarantine(settings.quarantine))
@@ -204,16 +211,20 @@ impl StoreUrl {
 }
 
 fn duration(key: &str, value: &str) -> Result<Duration, Error> {
-    humantime::parse_duration(value)
-        .map_err(|error| bad(format!("{key}={value} is not a duration ({error}); write it like 250ms, 10s or 5m")))
+    humantime::parse_duration(value).map_err(|error| {
+        bad(format!("{key}={value} is not a duration ({error})")).with_hint("write it like 250ms, 10s or 5m")
+    })
 }
 
 fn unknown(scheme: &str) -> Error {
     match SCHEMES.iter().find(|(known, _)| *known == scheme) {
         Some((_, feature)) => bad(format!("the store {scheme}: is not built in; switch the feature {feature:?} on")),
-        None => bad(format!("there is no store {scheme:?}; {}", known())),
+        None => bad(format!("there is no store {scheme:?}; {}", known())).with_hint(FORMS),
     }
 }
+
+/// How a store is written, where not even its kind was understood.
+const FORMS: &str = "write it like file:/path/to/locks.db, redis://host:6379 or redlock://one:6379,two:6379,three:6379";
 
 fn known() -> String {
     let schemes: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();

@@ -46,7 +46,7 @@ impl Plan {
         }
         let span = args.span.unwrap_or(if workload == Workload::Hold { SPAN_OF_HOLD } else { SPAN });
         if span.is_zero() || span > SPAN_MAX {
-            return Err(Failure::usage("--for must be from 1ms to 1h"));
+            return Err(Failure::usage("--for must be from 1ms to 1h").with_hint("write it like '--for 10s'"));
         }
         let tasks = within("--tasks", args.tasks.unwrap_or(usual_tasks(workload)), TASKS_MAX)?;
         let processes = args.processes.unwrap_or(if workload == Workload::Crowd { 8 } else { 1 });
@@ -92,7 +92,7 @@ fn within(flag: &str, given: u32, most: u32) -> Result<usize, Failure> {
     if (1..=most).contains(&given) {
         return Ok(given as usize);
     }
-    Err(Failure::usage(format!("{flag} is {given}; it must be from 1 to {most}")))
+    Err(Failure::usage(format!("{flag} is {given}")).with_hint(format!("give it from 1 to {most}")))
 }
 
 fn run() -> Result<String, Failure> {

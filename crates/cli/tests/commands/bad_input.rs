@@ -56,6 +56,63 @@ fn wrong_usage_ends_with_64() {
     assert_eq!(place.run(&["list", "--json"]).is(0).out, "", "something was taken");
 }
 
+/// A hint is what to give instead, not where to read on.
+#[test]
+fn wrong_usage_says_what_to_give_instead() {
+    let place = Place::new();
+    let long = "x".repeat(513);
+    for (args, instead) in [
+        (&["show", "a", "--store", "nowhere://x"][..], "file:/"),
+        (&["show", "a", "--store", "nothing"], "file:/"),
+        (&["show", "a", "--store", "file:"], "file:/"),
+        (&["show", "a", "--store", "file:x?nonsense=1"], "liveness"),
+        (&["show", "a", "--store", "memory:?keep=soon"], "250ms"),
+        (&["show", "a", "--store", "memory:?keep=30h"], "10s"),
+        (&["show", "a", "--store", "memory:?nonsense=1"], "keep and budget"),
+        (&["show", "a", "--store", "redis:host"], "redis://"),
+        (&["show", "a", "--store", "redis://host?layout=mine"], "redisson"),
+        (&["show", "a", "--store", "redis://host?nonsense=1"], "prefix"),
+        (&["show", "a", "--store", "redis://host?timeout=1ms"], "500ms"),
+        (&["show", "a", "--store", "redis://host?prefix=%"], "256 bytes"),
+        (&["show", "a", "--store", "redis+unix:///x?db=two"], "?db=2"),
+        (&["show", "a", "--store", "redlock://a,b"], "redis://"),
+        (&["show", "a", "--store", "redlock://a,b,c,d"], "even=yes"),
+        (&["show", "a", "--store", "redlock://a,b,a"], "once"),
+        (&["show", "a", "--store", "redlock://a,,b"], "redlock://host:port,"),
+        (&["show", "a", "--store", "redlock://a,b,c?nonsense=1"], "quarantine"),
+        (&["show", "a", "--store", "redlock://a,b,c?layout=redisson"], "leave"),
+        (&["show", "a", "--store", "redlock://a,b,c?limit=1us"], "1ms to 10s"),
+        (&["show", "a", "--store", "redlock://a,b,c?quarantine=1ms"], "200ms"),
+        (&["show", ""], "512 bytes"),
+        (&["acquire", &long], "512 bytes"),
+        (&["list", "a\nb"], "control characters"),
+        (&["acquire", "a,,b"], "comma"),
+        (&["acquire", "a", "--lease", "1ms"], "--lease 30s"),
+        (&["hold", "a", "--keep", "2days"], "--keep 30s"),
+        (&["acquire", "a", "--lease", "soon"], "250ms"),
+        (&["acquire", "a", "--wait", "3years"], "leave"),
+        (&["acquire", "a", "--wait", "1s", "--no-wait"], "one of the two"),
+        (&["run", "a", "--keep", "1s", "--lease", "1s", "--", "true"], "one of the two"),
+        (&["run", "a", "--busy-exit", "300", "--", "true"], "0 to 255"),
+        (&["run", "a", "--report", "", "--", "true"], "--report FILE"),
+        (&["acquire", "a", "--owner", ""], "256 bytes"),
+        (&["acquire", "a", "--label", "a\tb"], "control characters"),
+        (&["release", "a"], "--owner ID"),
+        (&["renew", "a,b", "--owner", "me", "--fence", "1"], "leave the fence out"),
+        (&["renew", "a", "--owner", "me", "--fence", "many"], "whole number"),
+        (&["acquire"], "NAME"),
+        (&["acquire", "a", "--nonsense"], "'leasehold acquire --help'"),
+        (&["nonsense"], "run, hold, acquire"),
+        (&["completions", "nonsense"], "one of"),
+        (&["bench", "--for", "0s"], "--for 10s"),
+        (&["bench", "--workload", "hot", "--tasks", "0"], "1 to"),
+    ] {
+        let ran = place.run(args);
+        let hint = ran.is(64).err.split_once("\nhint: ").map(|(_, hint)| hint.to_owned());
+        assert!(hint.as_ref().is_some_and(|hint| hint.contains(instead)), "{args:?}: {instead:?} is missing: {ran:?}");
+    }
+}
+
 /// What is missing, and how to write it.
 #[test]
 fn run_without_a_command_says_so() {

@@ -118,13 +118,16 @@ impl Lock {
     /// Checks what is the same for all of them.
     fn explicit(&self, operation: &'static str, fence: Option<Fence>) -> Result<StoreOwner, Error> {
         self.check(operation)?;
-        let bad = |what| Err(self.labelled(Error::new(ErrorKind::BadArgument, operation, what), self.names.first()));
+        let bad = |what, hint| {
+            let error = Error::new(ErrorKind::BadArgument, operation, what).with_hint(hint);
+            Err(self.labelled(error, self.names.first()))
+        };
         if fence.is_some() && matches!(self.names, Names::Many(_)) {
-            return bad("a fence is of one name; give several names without it");
+            return bad("a fence is of one name, and several are given", "leave the fence out, or name one lock");
         }
         match self.owner.as_ref().and_then(|owner| owner.as_explicit()) {
             Some(id) => Ok(StoreOwner::Shared(id.clone())),
-            None => bad("without a guard it takes an explicit owner"),
+            None => bad("without a guard it takes an explicit owner", "give one with Lock::owned_by"),
         }
     }
 

@@ -165,7 +165,7 @@ impl Quorum {
                 let labels = &self.shared.rules.servers;
                 let what =
                     format!("{} and {} are one server: its vote would count twice", labels[*other], labels[*server]);
-                return Err(Error::new(ErrorKind::BadArgument, "connect", what));
+                return Err(Error::new(ErrorKind::BadArgument, "connect", what).with_hint("name every server once"));
             }
         }
         Ok(())

@@ -216,19 +216,18 @@ impl State {
 fn check(labels: &[Arc<str>], settings: &Settings) -> Result<(), Error> {
     let servers = labels.len();
     if servers < 3 {
-        return Err(bad(format!(
-            "a quorum needs three servers or more, and {servers} {} given: with fewer, none may fail; name one server with redis:// instead",
-            if servers == 1 { "is" } else { "are" }
-        )));
+        let are = if servers == 1 { "is" } else { "are" };
+        let what =
+            format!("a quorum needs three servers or more, and {servers} {are} given: with fewer, none may fail");
+        return Err(bad(what).with_hint("name more of them, or one server with redis:// instead"));
     }
     if servers.is_multiple_of(2) && !settings.even {
-        return Err(bad(format!(
-            "{servers} servers bear no more losses than {}: leave one out, or allow it with even=yes",
-            servers - 1
-        )));
+        let what = format!("{servers} servers bear no more losses than {}", servers - 1);
+        return Err(bad(what).with_hint("leave one out, or allow it with even=yes"));
     }
     if let Some(twice) = labels.iter().enumerate().find(|(at, label)| labels[..*at].contains(label)) {
-        return Err(bad(format!("{} is named twice: its vote would count twice", twice.1)));
+        let what = format!("{} is named twice: its vote would count twice", twice.1);
+        return Err(bad(what).with_hint("name every server once"));
     }
     Ok(())
 }

@@ -113,23 +113,24 @@ fn busy() -> Error {
 }
 
 pub(crate) fn no_path() -> Error {
-    bad("file: needs a path, such as file:/var/lib/leasehold/locks.db")
+    bad("file: needs a path").with_hint("write it like file:/var/lib/leasehold/locks.db")
 }
 
 pub(crate) fn host_in_path(path: &str) -> Error {
-    bad(format!("file:{path} names a host, but the file must be on this machine; write file:/path"))
+    bad(format!("file:{path} names a host, but the file must be on this machine")).with_hint("write file:/path")
 }
 
 pub(crate) fn no_such_option(option: &str) -> Error {
-    bad(format!("file: has no option {option:?}; it has liveness=on|off, and keep and budget as every store"))
+    bad(format!("file: has no option {option:?}"))
+        .with_hint("it has liveness=on|off, and keep and budget as every store")
 }
 
 pub(crate) fn bad_liveness(value: &str) -> Error {
-    bad(format!("liveness={value} is neither on nor off"))
+    bad(format!("liveness={value} is neither on nor off")).with_hint("write liveness=on or liveness=off")
 }
 
 pub(crate) fn no_current_folder(fault: &io::Error) -> Error {
-    bad(format!("the current folder is not known ({fault}); write the path from the root"))
+    bad(format!("the current folder is not known ({fault})")).with_hint("write the path from the root")
 }
 
 pub(crate) fn is_a_folder(path: &Path) -> Error {

@@ -6,20 +6,19 @@ use leasehold_core::{Error, ErrorKind, Name, Outcome};
 use redis::RedisError;
 
 pub(crate) fn no_such_option(option: &str) -> Error {
-    bad(format!(
-        "redis: has no option {option:?}; it has layout, prefix and timeout (and db and user on a socket), and every store has keep and budget"
-    ))
+    bad(format!("redis: has no option {option:?}")).with_hint(
+        "it has layout, prefix and timeout (and db and user on a socket), and every store has keep and budget",
+    )
 }
 
 pub(crate) fn no_such_layout(layout: &str) -> Error {
-    bad(format!("there is no layout {layout:?}; known are redisson and plain"))
+    bad(format!("there is no layout {layout:?}")).with_hint("known are redisson and plain")
 }
 
 pub(crate) fn bad_prefix(prefix: &str) -> Error {
-    bad(format!(
-        "prefix={prefix:?} cannot stand before keys: at most 256 bytes, no control characters, no '%', none that begins with \
-         'redisson_lock_' or has 'leasehold_' in it"
-    ))
+    bad(format!("prefix={prefix:?} cannot stand before keys")).with_hint(
+        "give at most 256 bytes, no control characters, no '%', none that begins with 'redisson_lock_' or has 'leasehold_' in it",
+    )
 }
 
 pub(crate) fn reserved(name: &Name) -> Error {
@@ -41,20 +40,20 @@ pub(crate) fn another_quarantine(kept: Duration, ours: Duration) -> Error {
 }
 
 pub(crate) fn bad_limit(limit: &str) -> Error {
-    bad(format!("timeout={limit} is not a time limit between 10ms and 1m; write it like 500ms or 2s"))
+    bad(format!("timeout={limit} is not a time limit between 10ms and 1m")).with_hint("write it like 500ms or 2s")
 }
 
 pub(crate) fn bad_database(db: &str) -> Error {
-    bad(format!("db={db} is not the number of a database"))
+    bad(format!("db={db} is not the number of a database")).with_hint("write it like ?db=2")
 }
 
 pub(crate) fn bad_place(scheme: &str, cause: &RedisError) -> Error {
     let form = match scheme {
-        "redis" => "redis://[user:password@]host[:port][/database]",
-        _ => "redis+unix:///path/to/socket",
+        "redis" => "write it like redis://[user:password@]host[:port][/database]",
+        _ => "write it like redis+unix:///path/to/socket",
     };
     // Only the category: details may repeat the URL, and with it a password.
-    bad(format!("this is not the URL of a Redis server ({}); write it like {form}", cause.category()))
+    bad(format!("this is not the URL of a Redis server ({})", cause.category())).with_hint(form)
 }
 
 fn bad(what: String) -> Error {
