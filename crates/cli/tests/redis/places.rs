@@ -3,12 +3,13 @@
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 
-use crate::harness::{Case, Checked, keys, run, run_with, url};
+use crate::harness::{Case, Checked, keys, run, run_with, url, url_of};
 
 pub(crate) const CASES: &[Case] = &[
     ("places::a_socket", a_socket),
     ("places::databases_are_apart", databases_are_apart),
     ("places::layouts_are_named", layouts_are_named),
+    ("places::a_few_held_names_among_many_are_found", a_few_held_names_among_many_are_found),
     ("places::a_broken_lock_is_shown_as_broken", a_broken_lock_is_shown_as_broken),
 ];
 
@@ -80,6 +81,35 @@ fn a_broken_lock_is_shown_as_broken() -> Checked {
         let renewed = run(&url, &["renew", layout, "--owner", "me", "--fence", &fence]);
         renewed.fails(77, "was broken", "");
         assert!(!renewed.err.contains(&fence), "it is its own fence: {renewed:?}");
+    }
+    Ok(())
+}
+
+/// In the plain layout locks are found by their fences, most of which are of locks that were given back.
+fn a_few_held_names_among_many_are_found() -> Checked {
+    let server = Redis::with(
+        Settings::default().users("user default on nopass ~* &* +@all\nuser few on nopass ~* &* +@all -exists"),
+    )?;
+    let given_back = "for at = 1, 5000 do redis.call('SET', ARGV[1] .. 'leasehold_fence:{' .. ARGV[1] .. at .. '}', at, 'EX', 600) end";
+    for prefix in ["", "app1:"] {
+        server.command(&["EVAL", given_back, "0", prefix])?;
+        let store = |user: &str| url_of(&server, user, &format!("?layout=plain&prefix={prefix}"));
+        // What looks like a pattern, or has a hash tag of its own.
+        let held = ["*", "2500", "[a]", "a{b", "{a}", "}"];
+        for name in held {
+            run(&store("default"), &["acquire", name, "--lease", "1m"]).is(0);
+        }
+        server.command(&["HSET", &format!("{prefix}17"), "no", "lock"])?;
+        let names = |user: &str, beginning: &str| -> Vec<String> {
+            let listed = run(&store(user), &["list", beginning, "--json"]);
+            let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["name"].clone();
+            listed.is(0).out.lines().map(|line| row(line).as_str().expect("text").to_owned()).collect()
+        };
+        for user in ["default", "few"] {
+            assert_eq!(names(user, ""), held, "{user} behind {prefix:?}");
+            assert_eq!(names(user, "{"), ["{a}"]);
+            assert_eq!(names(user, "["), ["[a]"]);
+        }
     }
     Ok(())
 }

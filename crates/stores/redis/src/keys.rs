@@ -36,15 +36,10 @@ impl Space {
         self.name_of_lock(rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))?)
     }
 
-    /// A pattern for the keys of all fences.
-    pub(crate) fn fence_pattern(&self) -> String {
-        format!("{}{FENCE}:*", escaped(&self.0))
-    }
-
-    /// Keys of fences of names that begin like this, as patterns.
-    pub(crate) fn fence_patterns(&self, beginning: &str) -> [String; 2] {
+    /// A pattern for the keys of fences of names that begin like this, in either form.
+    pub(crate) fn fence_pattern(&self, beginning: &str) -> String {
         let (prefix, beginning) = (escaped(&self.0), escaped(beginning));
-        [format!("{prefix}{FENCE}:{{{prefix}{beginning}*"), format!("{prefix}{FENCE}::{prefix}{beginning}*")]
+        format!("{prefix}{FENCE}:[{{:]{prefix}{beginning}*")
     }
 
     /// A pattern for the keys of locks whose names begin like this.
@@ -236,7 +231,7 @@ mod tests {
         for beside in [keys.fence(), keys.record(), keys.line(), keys.heard(), keys.token(), keys.channel()] {
             assert!(beside.starts_with("app1:") && beside.ends_with(":{app1:a}"), "{beside}");
         }
-        assert!(space.fence_patterns("x").iter().all(|pattern| pattern.starts_with("app1:")));
+        assert_eq!(space.fence_pattern("x"), "app1:leasehold_fence:[{:]app1:x*");
         assert_eq!(space.pattern("x"), "app1:x*");
         assert_eq!(space.name_of_lock("a"), None, "it is not behind the prefix");
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::port::Inspected;
-use leasehold_core::{Error, Name, StoreOwner, StoreTime};
-use redis::Cmd;
+use leasehold_core::{Error, ErrorKind, Name, StoreOwner, StoreTime};
+use redis::{Cmd, Value};
 
 use crate::config::Layout;
 use crate::keys;
@@ -92,36 +92,50 @@ pub(crate) fn is_lock(found: &Inspected) -> bool {
     found.lingers.is_some() || found.holders.iter().any(|holder| holder.fence.is_some() || ours(&holder.owner))
 }
 
+/// Names that may be locks: at each something stands, or at one that was found together with it.
 async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
-    let (space, mut names) = (&inner.space, BTreeSet::new());
-    match inner.layout {
-        Layout::Redisson => {
-            scan_for(inner, &space.pattern(prefix), "hash", |key| names.extend(space.name_of_lock(key))).await?;
-        }
-        Layout::Plain => {
-            for pattern in space.fence_patterns(prefix) {
-                scan_for(inner, &pattern, "string", |key| names.extend(space.name_of_fence(key))).await?;
-            }
-        }
-    }
-    names.retain(|name| name.as_str().starts_with(prefix));
-    Ok(names)
-}
-
-async fn scan_for(inner: &Inner, pattern: &str, kind: &str, mut found: impl FnMut(&str)) -> Result<(), Error> {
-    let mut cursor = "0".to_owned();
+    let (space, mut names, mut cursor) = (&inner.space, BTreeSet::new(), "0".to_owned());
+    let (pattern, kind) = match inner.layout {
+        Layout::Redisson => (space.pattern(prefix), "hash"),
+        Layout::Plain => (space.fence_pattern(prefix), "string"),
+    };
     loop {
         let mut command: Cmd = redis::cmd("SCAN");
-        command.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
+        command.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
         let answer = inner.link.query(&command).await.map_err(|error| error.during("list"))?;
         let mut parts = Parts::of(answer)?;
         cursor = parts.text()?;
-        let mut keys = parts.list()?;
+        let (mut keys, mut some) = (parts.list()?, Vec::new());
         while keys.left() > 0 {
-            found(&keys.text()?);
+            let key = keys.text()?;
+            some.extend(match inner.layout {
+                Layout::Redisson => space.name_of_lock(&key),
+                Layout::Plain => space.name_of_fence(&key),
+            });
+        }
+        some.retain(|name: &Name| name.as_str().starts_with(prefix));
+        if is_any_there(inner, &some).await? {
+            names.extend(some);
         }
         if cursor == "0" {
-            return Ok(());
+            return Ok(names);
         }
+    }
+}
+
+/// Whether anything stands at one of these names. Most fences are of locks that were given back, and to look at each takes long.
+async fn is_any_there(inner: &Inner, names: &[Name]) -> Result<bool, Error> {
+    if inner.layout == Layout::Redisson || names.is_empty() {
+        return Ok(true);
+    }
+    let mut command = redis::cmd("EXISTS");
+    names.iter().for_each(|name| {
+        command.arg(inner.space.keys(name).lock());
+    });
+    match inner.link.query(&command).await {
+        Ok(count) => Ok(count != Value::Int(0)),
+        // Who may not ask that way may look at each.
+        Err(error) if error.kind() == ErrorKind::Unfit => Ok(true),
+        Err(error) => Err(error.during("list")),
     }
 }

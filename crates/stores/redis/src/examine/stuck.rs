@@ -62,7 +62,7 @@ async fn scan(inner: &Inner) -> Result<(BTreeSet<Name>, bool), Error> {
         command.arg(&cursor).arg("COUNT").arg(STEP);
         match inner.layout {
             Layout::Redisson => command.arg("TYPE").arg("hash").arg("MATCH").arg(inner.space.pattern("")),
-            Layout::Plain => command.arg("TYPE").arg("string").arg("MATCH").arg(inner.space.fence_pattern()),
+            Layout::Plain => command.arg("TYPE").arg("string").arg("MATCH").arg(inner.space.fence_pattern("")),
         };
         let mut parts = Parts::of(inner.link.query(&command).await?)?;
         cursor = parts.text()?;
