@@ -91,7 +91,9 @@ impl Run<'_> {
     ) -> Result<Exit, Failure> {
         if plan.joined.as_ref().is_some_and(|outer| !outer.is_same_grant(guard)) {
             report.lost(Why::Lost);
-            return Err(self.lost(guard, client, "the outer run had lost it before this one could join"));
+            let hint = "if no run is around this one, it has the variables of one that has ended: unset LEASEHOLD_NAME";
+            let failure = self.lost(guard, client, "the outer run had lost it before this one could join");
+            return Err(failure.with_hint(hint));
         }
         if let Some(number) = signals.pending() {
             return Err(Failure::new(
@@ -111,7 +113,7 @@ impl Run<'_> {
         let unready = |error| Failure::new(Exit::BUG, format!("the guardian could not be prepared: {error}"));
         Ok(Job {
             words: run::words(self.args),
-            variables: run::variables(guard, client.store_label()),
+            variables: run::variables(guard, client.store_label(), &plan.around)?,
             lease: plan.lease,
             times: plan.times,
             is_joined: plan.joined.is_some(),

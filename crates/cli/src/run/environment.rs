@@ -1,7 +1,14 @@
 //! What a command is told of its lock, and what a `run` inside a `run` makes of it.
+//!
+//! Variables may be old, copied or made up: nothing here says that a lock is held. Whoever joins asks the store as that owner, and goes on
+//! only with the very fences that are told here.
 
-use leasehold::{Fence, Guard, Name};
+use std::collections::BTreeMap;
 
+use leasehold::{Guard, Name};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Failure;
 use crate::names;
 
 const NAME: &str = "LEASEHOLD_NAME";
@@ -9,70 +16,131 @@ const FENCE: &str = "LEASEHOLD_FENCE";
 const FENCES: &str = "LEASEHOLD_FENCES";
 const OWNER: &str = "LEASEHOLD_OWNER";
 const STORE_LABEL: &str = "LEASEHOLD_STORE_LABEL";
+/// What the runs around the one of [`NAME`] hold, as JSON, the nearest first.
+const OUTER: &str = "LEASEHOLD_OUTER";
+
+/// Linux starts no program with a longer one, its name included.
+const VARIABLE_MAX: usize = 128 * 1024 - 1;
 
 /// The variables of a command that runs under `guard`. All are always set: one of an outer `run` must not show through.
-pub(crate) fn variables(guard: &Guard, store_label: &str) -> Vec<(&'static str, String)> {
-    let (all, fences): (Vec<Name>, Vec<Fence>) = guard.fences().map(|(name, fence)| (name.clone(), fence)).unzip();
-    let pair = |(name, fence): (&Name, &Fence)| format!("{}={fence}", names::join(std::slice::from_ref(name)));
-    let pairs: Vec<String> = all.iter().zip(&fences).map(pair).collect();
-    vec![
+pub(crate) fn variables(
+    guard: &Guard,
+    store_label: &str,
+    around: &Around,
+) -> Result<Vec<(&'static str, String)>, Failure> {
+    let held = Outer::of(guard, store_label);
+    let all: Vec<Name> = guard.fences().map(|(name, _)| name.clone()).collect();
+    let pairs: Vec<String> =
+        guard.fences().map(|(name, fence)| format!("{}={fence}", names::join(std::slice::from_ref(name)))).collect();
+    let variables = vec![
         (NAME, names::join(&all)),
         (FENCE, guard.fence().to_string()),
         (FENCES, pairs.join(",")),
-        (OWNER, guard.owner().to_string()),
-        (STORE_LABEL, store_label.to_owned()),
-    ]
+        (OWNER, held.owner.clone()),
+        (STORE_LABEL, held.store.clone()),
+        (OUTER, around.told_within(&held)),
+    ];
+    match variables.iter().find(|(name, value)| name.len() + 1 + value.len() > VARIABLE_MAX) {
+        None => Ok(variables),
+        Some((name, value)) => {
+            let what = format!("the command cannot be told of so many names: {name} would have {} bytes", value.len());
+            Err(Failure::usage(what).with_hint("take fewer names, or shorter ones, here and in the runs around"))
+        }
+    }
 }
 
-/// The `run` around this one.
-#[derive(Debug)]
+/// A `run` around this one.
+#[derive(Clone, Serialize, Deserialize, PartialEq, Eq, Debug)]
 pub(crate) struct Outer {
-    names: Vec<Name>,
-    fences: Vec<String>,
+    store: String,
     pub(crate) owner: String,
-    store_label: String,
-}
-
-/// How the names that are wanted stand to those of the `run` around.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Nesting {
-    /// It has none of them.
-    Apart,
-    /// It has all of them: they are joined.
-    Within,
-    /// It has this one, and not all: to wait for it would be to wait for oneself.
-    Across(Name),
+    /// Of every name that it has.
+    fences: BTreeMap<String, u64>,
 }
 
 impl Outer {
-    /// From the variables of this process.
-    pub(crate) fn of_process() -> Option<Self> {
-        Self::new(|name| std::env::var(name).ok())
+    fn of(guard: &Guard, store_label: &str) -> Self {
+        let fences = guard.fences().map(|(name, fence)| (name.to_string(), fence.get())).collect();
+        Self { store: store_label.to_owned(), owner: guard.owner().to_string(), fences }
     }
 
-    fn new(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+    /// The one just around, from the variables that every command has.
+    fn nearest(variable: &impl Fn(&str) -> Option<String>) -> Option<Self> {
         let names = names::parse(&variable(NAME)?).ok()?;
-        let fences = variable(FENCES).map(|text| names::split(&text)).or_else(|| {
-            let fence = variable(FENCE)?;
-            Some(vec![format!("{}={fence}", names.first()?)])
-        });
-        let (owner, store_label) = (variable(OWNER)?, variable(STORE_LABEL)?);
-        Some(Self { names, fences: fences.unwrap_or_default(), owner, store_label })
+        let told = match variable(FENCES) {
+            Some(all) => names::split(&all),
+            None => vec![format!("{}={}", names.first()?, variable(FENCE)?)],
+        };
+        let told: BTreeMap<&str, &str> = told.iter().filter_map(|pair| pair.rsplit_once('=')).collect();
+        let fence = |name: &Name| Some((name.to_string(), told.get(name.as_str())?.parse().ok()?));
+        let fences = names.iter().map(fence).collect::<Option<_>>()?;
+        Some(Self { store: variable(STORE_LABEL)?, owner: variable(OWNER)?, fences })
     }
 
-    /// How `wanted` on that store stands to what it has.
-    pub(crate) fn nesting(&self, wanted: &[Name], store_label: &str) -> Nesting {
-        let has = |name: &&Name| self.store_label == store_label && self.names.contains(name);
-        match wanted.iter().filter(has).count() {
-            0 => Nesting::Apart,
-            count if count == wanted.len() => Nesting::Within,
-            _ => wanted.iter().find(has).map_or(Nesting::Apart, |name| Nesting::Across(name.clone())),
-        }
+    fn has(&self, name: &Name, store_label: &str) -> bool {
+        self.store == store_label && self.fences.contains_key(name.as_str())
+    }
+
+    /// Whether it has all that the other one has, by the same grant.
+    fn covers(&self, other: &Self) -> bool {
+        let has = |(name, fence): (&String, &u64)| self.fences.get(name) == Some(fence);
+        (&self.store, &self.owner) == (&other.store, &other.owner) && other.fences.iter().all(has)
     }
 
     /// Whether a grant is the one that it has.
     pub(crate) fn is_same_grant(&self, guard: &Guard) -> bool {
-        guard.fences().all(|(name, fence)| self.fences.contains(&format!("{name}={fence}")))
+        guard.fences().all(|(name, fence)| self.fences.get(name.as_str()) == Some(&fence.get()))
+    }
+}
+
+/// The runs around this one, the nearest first.
+#[derive(Debug)]
+pub(crate) struct Around(Vec<Outer>);
+
+/// How the names that are wanted stand to those of the runs around.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Nesting<'a> {
+    /// Nobody around has any of them.
+    Apart,
+    /// This one has all of them: they are joined.
+    Within(&'a Outer),
+    /// This name is held, and no single one around has it with all the others: to wait for it would be to wait for oneself.
+    Across(Name),
+}
+
+impl Around {
+    /// From the variables of this process. Without a whole nearest one there is none: who unsets `LEASEHOLD_NAME` is out of them all.
+    pub(crate) fn of_process() -> Self {
+        Self::new(|name| std::env::var(name).ok())
+    }
+
+    fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let Some(nearest) = Outer::nearest(&variable) else { return Self(Vec::new()) };
+        let further: Option<Vec<Outer>> = variable(OUTER).and_then(|text| serde_json::from_str(&text).ok());
+        Self(std::iter::once(nearest).chain(further.unwrap_or_default()).collect())
+    }
+
+    /// How `wanted` on that store stands to what they have.
+    pub(crate) fn nesting(&self, wanted: &[Name], store_label: &str) -> Nesting<'_> {
+        let has_all = |outer: &&Outer| wanted.iter().all(|name| outer.has(name, store_label));
+        if let Some(outer) = self.0.iter().find(has_all) {
+            return Nesting::Within(outer);
+        }
+        let is_held = |name: &&Name| self.0.iter().any(|outer| outer.has(name, store_label));
+        wanted.iter().find(is_held).map_or(Nesting::Apart, |name| Nesting::Across(name.clone()))
+    }
+
+    /// What the command of a `run` that has `held` is told of those around it. One that joined adds nothing: however deep runs of the same
+    /// names are nested, this does not grow.
+    fn told_within(&self, held: &Outer) -> String {
+        let mut told: Vec<&Outer> = Vec::new();
+        for outer in self.0.iter().filter(|outer| !held.covers(outer)) {
+            if !told.iter().any(|nearer| nearer.covers(outer)) {
+                told.retain(|nearer| !outer.covers(nearer));
+                told.push(outer);
+            }
+        }
+        if told.is_empty() { String::new() } else { serde_json::to_string(&told).unwrap_or_default() }
     }
 }
 
@@ -80,31 +148,74 @@ impl Outer {
 mod tests {
     use super::*;
 
-    fn outer(name: &str) -> Outer {
-        let variable = |which: &str| match which {
+    /// Inside a run of these names and fences, inside others.
+    fn within(name: &'static str, fences: &'static str, outer: &'static str) -> Around {
+        Around::new(move |which| match which {
             NAME => Some(name.to_owned()),
             OWNER => Some("me".to_owned()),
             STORE_LABEL => Some("file:/locks".to_owned()),
-            FENCES => Some(r"a=1,b\,c=2".to_owned()),
+            FENCES => Some(fences.to_owned()),
+            OUTER => Some(outer.to_owned()),
             _ => None,
-        };
-        Outer::new(variable).unwrap()
+        })
+    }
+
+    fn names(text: &str) -> Vec<Name> {
+        names::parse(text).unwrap()
+    }
+
+    fn owner(nesting: &Nesting<'_>) -> Option<String> {
+        match nesting {
+            Nesting::Within(outer) => Some(outer.owner.clone()),
+            _ => None,
+        }
+    }
+
+    const FURTHER: &str = r#"[{"store":"file:/locks","owner":"you","fences":{"x":3,"y":4}},
+        {"store":"file:/other","owner":"they","fences":{"a":5}}]"#;
+
+    #[test]
+    fn only_names_that_a_run_around_has_on_that_store_are_joined() {
+        let around = within(r"a,b\,c", r"a=1,b\,c=2", FURTHER);
+        for (wanted, store, joined) in [
+            ("a", "file:/locks", Some("me")),
+            (r"b\,c,a", "file:/locks", Some("me")),
+            ("b", "file:/locks", None),
+            ("y,x", "file:/locks", Some("you")),
+            ("a", "file:/other", Some("they")),
+            ("x", "file:/other", None),
+        ] {
+            let nesting = around.nesting(&names(wanted), store);
+            assert_eq!(owner(&nesting).as_deref(), joined, "{wanted} on {store}");
+            assert_eq!(nesting == Nesting::Apart, joined.is_none(), "{wanted} on {store}");
+        }
+        for (wanted, held) in [("a,z", "a"), ("a,x", "a"), ("w,y", "y")] {
+            let across = Nesting::Across(names(held).remove(0));
+            assert_eq!(around.nesting(&names(wanted), "file:/locks"), across, "{wanted}");
+        }
     }
 
     #[test]
-    fn only_names_that_the_outer_run_has_on_that_store_are_joined() {
-        let wanted = |text| names::parse(text).unwrap();
-        let outer = outer(r"a,b\,c");
-        assert_eq!(outer.nesting(&wanted("a"), "file:/locks"), Nesting::Within);
-        assert_eq!(outer.nesting(&wanted(r"b\,c,a"), "file:/locks"), Nesting::Within);
-        assert_eq!(outer.nesting(&wanted("b"), "file:/locks"), Nesting::Apart);
-        assert_eq!(outer.nesting(&wanted("a"), "file:/other"), Nesting::Apart);
-        assert_eq!(outer.nesting(&wanted("a,z"), "file:/locks"), Nesting::Across(wanted("a").remove(0)));
-        assert_eq!(outer.fences, ["a=1", "b,c=2"]);
+    fn without_all_the_variables_there_is_no_run_around() {
+        assert!(Around::new(|name| (name == NAME).then(|| "a".to_owned())).0.is_empty());
+        assert!(Around::new(|name| (name == OUTER).then(|| FURTHER.to_owned())).0.is_empty());
+        assert!(within("a,b", "a=1", FURTHER).0.is_empty());
+        assert!(within("a", "a=first", FURTHER).0.is_empty());
+        for outer in ["", "[", "{}", r#"[{"owner":"you"}]"#] {
+            assert_eq!(within("a", "a=1", outer).0.len(), 1, "{outer}");
+        }
     }
 
     #[test]
-    fn without_all_the_variables_there_is_no_outer_run() {
-        assert!(Outer::new(|name| (name == NAME).then(|| "a".to_owned())).is_none());
+    fn one_that_joined_is_not_told_beside_the_one_that_it_joined() {
+        let around = within("x", "x=3", r#"[{"store":"file:/locks","owner":"me","fences":{"x":3,"y":4}}]"#);
+        let [joined, whole] = around.0.as_slice() else { panic!("{around:?}") };
+        let told = |held: &Outer| -> Vec<Outer> { serde_json::from_str(&around.told_within(held)).unwrap_or_default() };
+        assert_eq!(told(joined), std::slice::from_ref(whole));
+        assert_eq!(told(whole), []);
+        let another = Outer { owner: "you".into(), ..joined.clone() };
+        assert_eq!(told(&another), std::slice::from_ref(whole));
+        let later = Outer { fences: [("x".to_owned(), 9), ("y".to_owned(), 10)].into(), ..joined.clone() };
+        assert_eq!(told(&later), std::slice::from_ref(whole), "another grant is another lock");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Client, Lock, Name, Owner};
 
 use super::descendants;
-use super::environment::{Nesting, Outer};
+use super::environment::{Around, Nesting, Outer};
 use super::times::{self, Times};
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
@@ -17,7 +17,9 @@ pub(crate) struct Plan {
     pub(crate) lock: Lock,
     pub(crate) lease: Duration,
     pub(crate) times: Times,
-    /// The `run` around this one, where its lock is joined.
+    /// The runs around this one,
+    pub(crate) around: Around,
+    /// and the one of them whose lock is joined.
     pub(crate) joined: Option<Outer>,
 }
 
@@ -25,13 +27,14 @@ impl Plan {
     pub(crate) fn new(args: &RunArgs, client: &Client, names: &[Name]) -> Result<Self, Failure> {
         let lease = args.lease.or(args.keep).unwrap_or_else(|| client.defaults().term.lease());
         let times = times(args, lease)?;
-        let joined = if args.who.owner.is_some() { None } else { joined(names, client.store_label())? };
+        let around = Around::of_process();
+        let joined = if args.who.owner.is_some() { None } else { joined(&around, names, client)? };
         let mut lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
         lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
         lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
         lock = args.at_least.into_iter().fold(lock, Lock::at_least);
         lock = args.who.label.iter().fold(lock, Lock::label);
-        Ok(Self { lock, lease, times, joined })
+        Ok(Self { lock, lease, times, around, joined })
     }
 }
 
@@ -64,14 +67,14 @@ fn owner(args: &RunArgs, joined: Option<&Outer>) -> Result<Owner, Failure> {
     settings::owner(args.who.owner.as_deref().or(joined.map(|outer| outer.owner.as_str())))
 }
 
-/// The `run` around this one, if it has these locks. One that has only some of them would be waited for, for ever.
-fn joined(names: &[Name], store_label: &str) -> Result<Option<Outer>, Failure> {
-    let Some(outer) = Outer::of_process() else { return Ok(None) };
-    match outer.nesting(names, store_label) {
+/// The `run` around this one that has these locks. One that has only some of them would be waited for, for ever.
+fn joined(around: &Around, names: &[Name], client: &Client) -> Result<Option<Outer>, Failure> {
+    match around.nesting(names, client.store_label()) {
         Nesting::Apart => Ok(None),
-        Nesting::Within => Ok(Some(outer)),
+        Nesting::Within(outer) => Ok(Some(outer.clone())),
         Nesting::Across(name) => {
-            let what = format!("{:?} is held by the run around this one, and the others are not", name.as_str());
+            let name = name.as_str();
+            let what = format!("{name:?} is held by a run around this one, and not all the others by the same run");
             Err(Failure::usage(what).with_hint("leave that name out here, or take all of them in the outer run"))
         }
     }

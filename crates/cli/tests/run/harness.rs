@@ -49,7 +49,7 @@ impl Place {
     pub(crate) fn program(&self) -> Command {
         let mut program = Command::new(program());
         program.current_dir(self.0.path()).env("LEASEHOLD_STORE", self.store()).env("LEASEHOLD", program_path());
-        for inherited in ["NAME", "FENCE", "FENCES", "OWNER", "STORE_LABEL", "PASSWORD"] {
+        for inherited in ["NAME", "FENCE", "FENCES", "OWNER", "OUTER", "STORE_LABEL", "PASSWORD"] {
             program.env_remove(format!("LEASEHOLD_{inherited}"));
         }
         program

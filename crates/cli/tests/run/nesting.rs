@@ -1,5 +1,9 @@
 //! What a command is told of its lock, and a `run` inside a `run`.
 
+use rustix::process::Signal;
+#[cfg(target_os = "linux")]
+use rustix::process::{Pid, kill_process};
+
 use crate::harness::{Place, Running, code, output, program_path, stderr, stdout};
 
 #[test]
@@ -42,6 +46,16 @@ fn several_locks_are_told_with_their_fences() {
 }
 
 #[test]
+fn more_names_than_a_command_can_be_told_of_are_refused() {
+    let place = Place::new();
+    let names: Vec<String> = (0..6_000).map(|number| format!("name-{number:06}")).collect();
+    let output = output(place.run(&names.join(","), &["echo", "ran"]));
+    assert_eq!((code(&output), stdout(&output).as_str()), (64, ""), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: take fewer names"), "{}", stderr(&output));
+    assert!(place.is_free("name-000001"));
+}
+
+#[test]
 fn owners_are_fresh_and_fences_grow() {
     let place = Place::new();
     let told = || {
@@ -73,7 +87,7 @@ fn one_of_several_names_can_be_joined_but_not_one_more() {
     let line = r#""$LEASEHOLD" run b --no-wait -- echo joined; "$LEASEHOLD" run b,c --wait 5s -- echo never; echo $?"#;
     let output = output(place.shell("a,b", line));
     assert_eq!(stdout(&output), "joined\n64\n", "{}", stderr(&output));
-    assert!(stderr(&output).contains("\"b\" is held by the run around this one"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("\"b\" is held by a run around this one"), "{}", stderr(&output));
 }
 
 #[test]
@@ -128,4 +142,162 @@ fn one_that_joins_after_the_outer_lock_is_gone_does_not_run() {
     let output = output(late);
     assert_eq!((code(&output), stdout(&output).as_str()), (76, ""), "{}", stderr(&output));
     assert!(place.is_free("a"));
+}
+
+/// What a command says of its lock and of its process group.
+const SAYS: &str = "echo $LEASEHOLD_FENCES $LEASEHOLD_OWNER $(ps -o pgid= -p $$)";
+
+/// A `run` in a shell of its own, which ends as it does.
+fn inside(words: &str, line: &str) -> String {
+    format!("\"$LEASEHOLD\" run {words} -c '{}'", line.replace('\'', r"'\''"))
+}
+
+#[test]
+fn a_lock_of_a_run_further_out_is_joined() {
+    for (outermost, fences) in [("a", 1), ("a,b", 2)] {
+        let place = Place::new();
+        let innermost = format!("{SAYS}; {}; echo $?", inside("a --wait 5s", SAYS));
+        let line = format!("{SAYS}; {}", inside("b --wait 5s", &innermost));
+        let output = output(place.shell(outermost, &line));
+        let text = stdout(&output);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+        assert_eq!(lines.len(), 4, "{text}{}", stderr(&output));
+        assert_eq!(lines[3], ["0"], "{}", stderr(&output));
+        let outer: Vec<&str> = lines[0][0].split(',').collect();
+        assert_eq!(outer.len(), fences);
+        assert_eq!((lines[2][0], lines[2][1]), (outer[0], lines[0][1]), "the fence and the owner of the outermost");
+        assert_eq!(lines[2][2], lines[1][2], "the group of the command that it is in");
+        assert!(place.is_free("a,b"));
+    }
+}
+
+#[test]
+fn every_run_around_is_known_however_deep() {
+    let place = Place::new();
+    let names = "echo $LEASEHOLD_NAME";
+    let all = ["a", "b", "c", "a,b"].map(|name| inside(&format!("{name} --wait 5s"), names)).join("; ");
+    // The names of the outermost together, though one in between has joined one of them alone.
+    let line = inside("b --wait 5s", &inside("c --wait 5s", &inside("a --wait 5s", &all)));
+    let output = output(place.shell("a,b", &line));
+    assert_eq!(stdout(&output), "a\nb\nc\na,b\n", "{}", stderr(&output));
+    assert!(place.is_free("a,b,c"));
+}
+
+#[test]
+fn names_that_several_runs_around_have_between_them_are_refused() {
+    let place = Place::new();
+    for names in ["a,b", "a,z", "a,b,z"] {
+        let line = inside("b", &format!("{}; echo $?", inside(&format!("{names} --wait 5s"), "echo never")));
+        let output = output(place.shell("a", &line));
+        assert_eq!(stdout(&output), "64\n", "{names}: {}", stderr(&output));
+        assert!(stderr(&output).contains("\"a\" is held by a run around this one"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn on_another_store_in_between_each_joins_its_own() {
+    let place = Place::new();
+    let elsewhere = |words: &str, line: &str| inside(words, line).replacen("run", r#"--store "$THERE" run"#, 1);
+    let line =
+        elsewhere("a --wait 5s", &format!("echo $LEASEHOLD_OWNER; {}", inside("a --wait 5s", "echo $LEASEHOLD_OWNER")));
+    let mut run = place.shell("a --owner me", &line);
+    run.env("THERE", format!("{}.there", place.store()));
+    let output = output(run);
+    let text = stdout(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() == 2 && lines[0] != "me" && lines[1] == "me", "{text}{}", stderr(&output));
+}
+
+#[test]
+fn what_is_told_of_the_runs_around_does_not_grow_by_joining() {
+    let place = Place::new();
+    let deep = (0..6).fold("env | grep ^LEASEHOLD_OUTER | wc -c".to_owned(), |line, depth| {
+        let counted = if depth % 2 == 0 { format!("env | grep ^LEASEHOLD_OUTER | wc -c; {line}") } else { line };
+        inside(["a", "b"][depth % 2], &counted)
+    });
+    let output = output(place.shell("a,b", &deep));
+    let text = stdout(&output);
+    let sizes: Vec<&str> = text.lines().collect();
+    assert_eq!(sizes.len(), 4, "{text}{}", stderr(&output));
+    assert!(sizes.iter().all(|size| *size == sizes[0]), "{text}");
+}
+
+#[test]
+fn without_the_name_there_is_no_run_around() {
+    let place = Place::new();
+    let line = format!("unset LEASEHOLD_NAME; {}; echo $?", inside("a --no-wait", "echo joined"));
+    let output = output(place.shell("a", &inside("b", &line)));
+    assert_eq!(stdout(&output), "75\n", "{}", stderr(&output));
+}
+
+#[test]
+fn what_no_run_has_written_gives_nobody_a_lock() {
+    let place = Place::new();
+    let holder = Running::start(place.shell("a --owner me", "echo $LEASEHOLD_FENCE $LEASEHOLD_STORE_LABEL; sleep 60"));
+    let text = holder.line();
+    let (fence, label) = text.split_once(' ').unwrap();
+    let chain = |fences: &str| format!(r#"[{{"store":"{label}","owner":"me","fences":{fences}}}]"#);
+    let told = [
+        (String::new(), 75),
+        ("[".into(), 75),
+        ("null".into(), 75),
+        (chain("null"), 75),
+        (chain("{}"), 75),
+        (chain(r#"{"b":1}"#), 75),
+        (chain(r#"{"a":-1}"#), 75),
+        (chain(r#"{"a":1}"#), 76), // the owner's, but of another grant
+        (chain(&format!(r#"{{"a":{fence}}}"#)), 0),
+    ];
+    for (chain, expected) in told {
+        let mut run = place.shell("a --no-wait", "echo ran");
+        run.env("LEASEHOLD_NAME", "b").env("LEASEHOLD_OWNER", "you").env("LEASEHOLD_STORE_LABEL", label);
+        run.env("LEASEHOLD_FENCE", "1").env("LEASEHOLD_FENCES", "b=1").env("LEASEHOLD_OUTER", &chain);
+        let output = output(run);
+        assert_eq!(code(&output), expected, "{chain}: {}", stderr(&output));
+        assert_eq!(stdout(&output).as_str(), if expected == 0 { "ran\n" } else { "" }, "{chain}");
+    }
+    holder.signal(Signal::TERM);
+    holder.end();
+}
+
+#[test]
+fn variables_that_outlive_every_run_around_give_nobody_a_lock() {
+    let place = Place::new();
+    let saved = output(place.shell("a", &inside("b", "export -p | grep LEASEHOLD_ >saved")));
+    assert_eq!(code(&saved), 0, "{}", stderr(&saved));
+    for name in ["a", "b"] {
+        let late = output(place.outside(&format!(". ./saved; {}", inside(&format!("{name} --no-wait"), "echo ran"))));
+        assert_eq!((code(&late), stdout(&late).as_str()), (76, ""), "{}", stderr(&late));
+        assert!(stderr(&late).contains("unset LEASEHOLD_NAME"), "{}", stderr(&late));
+    }
+    assert!(place.is_free("a,b"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn one_that_has_joined_a_lock_further_out_ends_with_it() {
+    let place = Place::new();
+    let left = "setsid sh -c \"trap : TERM; echo \\$\\$; while :; do sleep 0.01; done\" & wait";
+    let running = Running::start(place.shell("a --keep 3s", &inside("b", &inside("a --wait 5s", left))));
+    let left = Pid::from_raw(running.line().parse().unwrap()).unwrap();
+    let mut taken = place.program();
+    taken.args(["break", "a", "--yes", "--now"]);
+    assert_eq!(code(&output(taken)), 0);
+    assert_eq!(running.end().0.code(), Some(76));
+    assert!(kill_process(left, Signal::CONT).is_err(), "it is gone before the outermost is");
+    assert!(place.is_free("a"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn one_that_has_joined_a_lock_further_out_ends_when_the_outermost_is_killed() {
+    let place = Place::new();
+    let left = "setsid sh -c \"trap : TERM; echo \\$\\$; while :; do sleep 0.01; done\" & wait";
+    let mut running = Running::start(place.shell("a --keep 3s", &inside("b", &inside("a --wait 5s --keep 60s", left))));
+    let left = Pid::from_raw(running.line().parse().unwrap()).unwrap();
+    running.signal(Signal::KILL);
+    running.status();
+    assert_eq!(code(&output(place.run("a", &["true"]))), 0);
+    assert!(kill_process(left, Signal::CONT).is_err(), "it works beside the next holder");
 }
