@@ -10,7 +10,7 @@ use super::environment::{Around, Nesting, Outer};
 use super::times::{self, Times};
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::{human, settings};
+use crate::{human, names, settings};
 
 /// A lock as it is to be taken.
 pub(crate) struct Plan {
@@ -28,7 +28,7 @@ impl Plan {
         let lease = args.lease.or(args.keep).unwrap_or_else(|| client.defaults().term.lease());
         let times = times(args, lease)?;
         let around = Around::of_process();
-        let joined = if args.who.owner.is_some() { None } else { joined(&around, names, client)? };
+        let joined = joined(&around, args.who.owner.as_deref(), names, client)?;
         let mut lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
         lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
         lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
@@ -67,9 +67,19 @@ fn owner(args: &RunArgs, joined: Option<&Outer>) -> Result<Owner, Failure> {
     settings::owner(args.who.owner.as_deref().or(joined.map(|outer| outer.owner.as_str())))
 }
 
-/// The `run` around this one that has these locks. One that has only some of them would be waited for, for ever.
-fn joined(around: &Around, names: &[Name], client: &Client) -> Result<Option<Outer>, Failure> {
+/// The `run` around this one that has these locks, unless another owner is to have them. What could not be joined would be waited for, for
+/// ever.
+fn joined(around: &Around, owner: Option<&str>, names: &[Name], client: &Client) -> Result<Option<Outer>, Failure> {
     match around.nesting(names, client.store_label()) {
+        Nesting::Within(outer)
+            if !client.capability().shared_reentrance && owner.is_none_or(|id| id == outer.owner) =>
+        {
+            let what = format!("{:?} is held by a run around this one", names::join(names));
+            let uncounted = format!("{} does not count how often an owner has it", client.store_label());
+            Err(Failure::usage(format!("{what}, and would be waited for: {uncounted}"))
+                .with_hint("run the command there without a lock of its own, for it has that of the outer run"))
+        }
+        _ if owner.is_some() => Ok(None),
         Nesting::Apart => Ok(None),
         Nesting::Within(outer) => Ok(Some(outer.clone())),
         Nesting::Across(name) => {

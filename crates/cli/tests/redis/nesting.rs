@@ -6,6 +6,7 @@ use leasehold_faults::servers::redis::Settings;
 use crate::harness::{Case, Checked, Ran, keys, run_with, url, url_of};
 
 pub(crate) const CASES: &[Case] = &[
+    ("nesting::where_holds_are_not_counted_it_is_refused", where_holds_are_not_counted_it_is_refused),
     ("nesting::one_inside_logs_in_where_the_outer_one_could", one_inside_logs_in_where_the_outer_one_could),
     ("nesting::behind_another_prefix_it_is_another_lock", behind_another_prefix_it_is_another_lock),
     ("nesting::in_another_layout_it_is_another_lock", in_another_layout_it_is_another_lock),
@@ -17,6 +18,26 @@ const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 fn nested(url: &str, password: Option<&str>, inside: &str) -> Ran {
     let line = format!(r#"echo $LEASEHOLD_FENCE; {LEASEHOLD} {inside} -c 'echo $LEASEHOLD_FENCE'; echo $?"#);
     run_with(url, password, &["run", "a", "-c", &line])
+}
+
+/// Where a store does not count the holds of an owner, the inner one would wait for the outer one.
+fn is_refused(url: &str) {
+    for inside in ["run a", "run a --no-wait", "run b -- LEASEHOLD run a", "run a --owner $LEASEHOLD_OWNER"] {
+        let ran = nested(url, None, &inside.replace("LEASEHOLD run", &format!("{LEASEHOLD} run")));
+        assert!(ran.is(0).out.ends_with("\n64\n"), "{inside}: {ran:?}");
+        ran.fails(0, "\"a\" is held by a run around this one", "without a lock of its own");
+    }
+    let other = nested(url, None, "run b --no-wait");
+    assert!(other.is(0).out.ends_with("\n0\n") && other.err.is_empty(), "{other:?}");
+}
+
+fn where_holds_are_not_counted_it_is_refused() -> Checked {
+    let server = Redis::start()?;
+    is_refused(&format!("{}?layout=plain", url(&server)));
+    let servers = [server, Redis::start()?, Redis::start()?];
+    let places = servers.each_ref().map(|server| server.address().to_string());
+    is_refused(&format!("redlock://{}?quarantine=0s", places.join(",")));
+    Ok(())
 }
 
 fn one_inside_logs_in_where_the_outer_one_could() -> Checked {
