@@ -29,16 +29,8 @@ const AFTER_HELP: &str = "Durations: 250ms, 10s, 5m. Several NAMEs, separated by
 /// What every command has.
 #[derive(Args, Debug)]
 pub(crate) struct CommonArgs {
-    /// The store that keeps the locks [default: a file in your state folder]
-    #[arg(
-        short,
-        long,
-        global = true,
-        display_order = 90,
-        value_name = "URL",
-        env = "LEASEHOLD_STORE",
-        hide_env_values = true
-    )]
+    /// The store that keeps the locks [env: LEASEHOLD_STORE] [default: a file in your state folder]
+    #[arg(short, long, global = true, display_order = 90, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Say more on standard error; twice for every step
     #[arg(short, long, global = true, display_order = 91, action = clap::ArgAction::Count)]

@@ -42,26 +42,36 @@ pub(crate) struct Place(String);
 pub(crate) struct Password(String);
 
 /// The variables that settings come from.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Environment {
+    /// Which may hold a password, and may be empty.
+    pub(crate) store: Option<OsString>,
     pub(crate) home: Option<OsString>,
     pub(crate) state_home: Option<OsString>,
     pub(crate) password: Option<Password>,
 }
 
+/// Names the store, where `--store` does not.
+const STORE: &str = "LEASEHOLD_STORE";
+
 impl Environment {
-    /// Those of this process; an empty one counts as unset.
+    /// Those of this process; an empty one counts as unset, but for the store.
     pub(crate) fn of_process() -> Self {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let password = std::env::var("LEASEHOLD_PASSWORD").ok().filter(|value| !value.is_empty());
-        Self { home: var("HOME"), state_home: var("XDG_STATE_HOME"), password: password.map(Password) }
+        Self {
+            store: std::env::var_os(STORE),
+            home: var("HOME"),
+            state_home: var("XDG_STATE_HOME"),
+            password: password.map(Password),
+        }
     }
 }
 
 impl Settings {
     /// Finds the store.
     pub(crate) fn new(common: &CommonArgs, environment: &Environment) -> Result<Self, Failure> {
-        let given = common.store.clone().filter(|url| !url.is_empty());
+        let given = given_store(common, environment)?;
         let is_default = given.is_none();
         let url = Place(given.map_or_else(|| default_store(environment), Ok)?);
         let password = environment.password.as_ref().map(|password| Password(password.0.clone()));
@@ -92,6 +102,22 @@ impl fmt::Debug for Place {
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Password(…)")
+    }
+}
+
+/// The store that was given, by flag or by variable. An empty one is none: most often a variable was not set where one was meant, and the
+/// default store, which is the user's own, would keep nobody out.
+fn given_store(common: &CommonArgs, environment: &Environment) -> Result<Option<String>, Failure> {
+    let (from, otherwise, given) = match (&common.store, &environment.store) {
+        (Some(url), _) => ("--store", "leave it out", Some(url.as_str())),
+        (None, Some(url)) => (STORE, "unset it", url.to_str()),
+        (None, None) => return Ok(None),
+    };
+    match given {
+        Some("") => Err(Failure::usage(format!("{from} is empty, and names no store"))
+            .with_hint(format!("give a URL, or {otherwise} for the file in your own state folder"))),
+        Some(url) => Ok(Some(url.to_owned())),
+        None => Err(Failure::usage(format!("{from} is not UTF-8")).with_hint("give a URL, such as file:/path")),
     }
 }
 
@@ -144,8 +170,11 @@ mod tests {
 
     fn store(given: Option<&str>, home: Option<&str>, state_home: Option<&str>) -> Result<String, Failure> {
         let common = CommonArgs { store: given.map(Into::into), verbose: 0 };
-        let environment =
-            Environment { home: home.map(Into::into), state_home: state_home.map(Into::into), password: None };
+        let environment = Environment {
+            home: home.map(Into::into),
+            state_home: state_home.map(Into::into),
+            ..Environment::default()
+        };
         Settings::new(&common, &environment).map(|settings| settings.store.url.0)
     }
 
@@ -155,8 +184,20 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert_eq!(store(None, Some("/h"), Some("/s")).unwrap(), "file:/s/leasehold/locks.db");
             assert_eq!(store(None, Some("/h"), Some("relative")).unwrap(), "file:/h/.local/state/leasehold/locks.db");
-            assert_eq!(store(Some(""), Some("/h"), None).unwrap(), "file:/h/.local/state/leasehold/locks.db");
         }
+    }
+
+    #[test]
+    fn the_flag_goes_before_the_variable_and_neither_may_be_empty() {
+        let store = |flag: Option<&str>, variable: Option<&str>| {
+            let common = CommonArgs { store: flag.map(Into::into), verbose: 0 };
+            given_store(&common, &Environment { store: variable.map(Into::into), ..Environment::default() })
+        };
+        assert_eq!(store(Some("memory:"), Some("")).unwrap().as_deref(), Some("memory:"));
+        assert_eq!(store(None, Some("memory:")).unwrap().as_deref(), Some("memory:"));
+        assert_eq!(store(None, None).unwrap(), None);
+        assert!(store(Some(""), Some("memory:")).unwrap_err().message.contains("--store"));
+        assert!(store(None, Some("")).unwrap_err().message.contains(STORE));
     }
 
     #[test]

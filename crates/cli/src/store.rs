@@ -1,5 +1,6 @@
 //! Connecting to the store that the settings name, with the patience that the user has.
 
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, ClientBuilder, Error, Event, Name, Owner};
@@ -83,7 +84,12 @@ pub(crate) async fn close(client: &Client) {
 }
 
 async fn try_connect(settings: &Settings) -> Result<Client, Error> {
+    let is_told_of = !settings.store.is_default && (settings.verbose > 0 || std::io::stderr().is_terminal());
+    let unmade = if is_told_of { leasehold::unmade(settings.store.url.as_str())? } else { None };
     let client = builder(settings).connect().await?;
+    if let Some(label) = unmade {
+        output::note(&format!("{label} was not there, and has been made: who uses another path is not kept out"));
+    }
     if settings.verbose > 0 {
         let whose = if settings.store.is_default { PER_USER } else { "" };
         output::note(&format!("the locks are in {}{whose}", client.store_label()));

@@ -182,6 +182,42 @@ fn the_flag_goes_before_the_variable() {
     assert_eq!(place.run(&["list", "--json", "--store", &other]).json_lines()[0]["store"], other);
 }
 
+/// A variable that is not set in a crontab would otherwise mean a file of one's own, which keeps nobody out.
+#[test]
+fn an_empty_store_is_not_the_default_one() {
+    let place = Place::new();
+    for args in [&["acquire", "a"][..], &["run", "a", "--", "echo", "ran"], &["list"], &["doctor"]] {
+        let mut by_variable = place.bare(args);
+        let ran = Running::start(by_variable.env("LEASEHOLD_STORE", "")).ended();
+        ran.fails(64, "LEASEHOLD_STORE is empty").fails(64, "unset it");
+        for flag in [&["--store", ""][..], &["--store="], &["-s", ""]] {
+            let ran = place.run(&[flag, args].concat());
+            ran.fails(64, "--store is empty").fails(64, "leave it out");
+            assert_eq!(ran.out, "", "{args:?}");
+        }
+    }
+    let mut given = place.command(&["acquire", "a", "--store", &place.store()]);
+    Running::start(given.env("LEASEHOLD_STORE", "")).ended().is(0);
+    let mut needless = place.bare(&["completions", "bash"]);
+    Running::start(needless.env("LEASEHOLD_STORE", "")).ended().is(0);
+    assert!(!place.path(".local").exists() && !place.path("Library").exists(), "the default one was made");
+}
+
+/// Its path may be mistyped. Without a terminal nothing is said: output of a command under a lock is as without it.
+#[test]
+fn a_file_that_is_made_is_told_of_where_more_is_said() {
+    let place = Place::new();
+    let made = "was not there, and has been made";
+    assert_eq!(place.run(&["run", "a", "--", "true"]).is(0).err, "");
+    let other = format!("file:{}", place.path("other.db").display());
+    let ran = place.run(&["-v", "-s", &other, "acquire", "a", "--json"]);
+    assert_eq!(ran.is(0).err.matches(made).count(), 1, "{ran:?}");
+    assert_eq!(ran.json()["granted"], true);
+    assert!(!place.run(&["-v", "-s", &other, "acquire", "b"]).is(0).err.contains(made));
+    let default = Running::start(&mut place.bare(&["-v", "acquire", "a"])).ended();
+    assert!(!default.is(0).err.contains(made), "{default:?}");
+}
+
 #[test]
 fn an_unfit_file_is_left_as_it_was() {
     let place = Place::new();

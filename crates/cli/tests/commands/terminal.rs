@@ -150,6 +150,20 @@ fn the_manual_says_how_it_is_read() {
 }
 
 #[test]
+fn a_file_that_is_made_is_told_of_once() {
+    let place = Place::new();
+    let told = |store: &str| {
+        let terminal = Terminal::new();
+        let mut command = place.command(&["acquire", "a", "--owner", "me", "--store", store]);
+        let running = Running::start(command.stderr(terminal.side()));
+        drop(command);
+        running.ended().is(0);
+        terminal.all().contains("was not there, and has been made")
+    };
+    assert!(told(&place.store()) && !told(&place.store()));
+}
+
+#[test]
 fn hold_ends_with_the_input_of_its_terminal() {
     let place = Place::new();
     let mut terminal = Terminal::new();
