@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, ClientBuilder, Error, Event, Name, Owner};
 
 use crate::exit::{Exit, Failure};
+use crate::run::Signals;
 use crate::settings::Settings;
 use crate::waiting::{Limit, Waiting};
-use crate::{names, output};
+use crate::{human, names, output};
 
 /// How long a store is tried that does not answer, where there is no limit on waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -16,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 /// How long a command waits at its end for what is still open with the store.
 const CLOSING: Duration = Duration::from_secs(5);
+/// After this long, people are told that it does.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// Connects for a command that does not wait for a lock: a store that does not answer ends it at once.
 pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
@@ -78,9 +81,22 @@ async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, 
     }
 }
 
-/// Ends what is open with the store. A store that does not answer is not waited for until all leases are over.
-pub(crate) async fn close(client: &Client) {
-    let _ = tokio::time::timeout(CLOSING, client.close()).await;
+/// Ends what is open with the store. A store that does not answer is not waited for until all leases are over; after a second people
+/// are told, and may end it with a signal.
+pub(crate) async fn close(client: &Client, signals: &mut Signals) {
+    let unwanted = async {
+        tokio::time::sleep(TELL_AFTER).await;
+        let (label, left) = (client.store_label(), human::span(CLOSING - TELL_AFTER));
+        output::note(&format!(
+            "waiting for {label}, which has not answered, for at most {left} more; a signal ends that"
+        ));
+        signals.next().await
+    };
+    tokio::select! {
+        biased;
+        _ = tokio::time::timeout(CLOSING, client.close()) => {}
+        _ = unwanted => {}
+    }
 }
 
 async fn try_connect(settings: &Settings) -> Result<Client, Error> {

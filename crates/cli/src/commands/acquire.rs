@@ -26,7 +26,7 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
             Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, args.json).await,
             Err(failure) => Err(failure),
         };
-        store::close(&client).await;
+        store::close(&client, &mut signals).await;
         done
     })
 }

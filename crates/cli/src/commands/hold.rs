@@ -27,7 +27,7 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
             Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, args.json).await,
             Err(failure) => Err(failure),
         };
-        store::close(&client).await;
+        store::close(&client, &mut signals).await;
         done
     })
 }

@@ -57,7 +57,7 @@ impl Run<'_> {
             }
         };
         let done = done.await;
-        store::close(&client).await;
+        store::close(&client, &mut signals).await;
         done
     }
 
@@ -76,7 +76,8 @@ impl Run<'_> {
         let released = guard.release().await;
         report.held_ms = Some(millis(since.elapsed()));
         if let (Ok(_), Err(error)) = (&done, released) {
-            output::note(&format!("the lock could not be given back, and is free when its lease has run out: {error}"));
+            let until = "at the latest it is free when its lease has run out";
+            output::note(&format!("the lock could not be given back; {until}: {error}"));
         }
         done
     }

@@ -1,12 +1,13 @@
 //! A server, and the command run on it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::resp::Reply;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// What a case comes to. Most say by a panic that something is wrong.
@@ -54,25 +55,54 @@ pub(crate) fn run_with(url: &str, password: Option<&str>, args: &[&str]) -> Ran 
 }
 
 /// A command that runs under a lock until it is told to end.
-pub(crate) struct Held(Child);
+pub(crate) struct Held {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
 
 impl Held {
     /// Starts it, and waits until it has the lock.
     pub(crate) fn start(url: &str, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
         command.env_clear().env("LEASEHOLD_STORE", url).args(args).args(["-c", "echo ready; read -r _"]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command");
         let mut line = String::new();
         let out = child.stdout.as_mut().expect("a pipe");
         BufReader::new(out).read_line(&mut line).expect("a line");
         assert_eq!(line, "ready\n");
-        Self(child)
+        let errors = BufReader::new(child.stderr.take().expect("a pipe"));
+        Self { child, errors }
     }
 
-    /// Lets it end, and it ends like this.
-    pub(crate) fn ends(mut self, code: i32) {
-        self.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("somebody reads");
-        assert_eq!(self.0.wait().expect("an end").code(), Some(code));
+    /// Lets the command end.
+    pub(crate) fn let_go(&mut self) {
+        self.child.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("somebody reads");
+    }
+
+    /// The next line that it says on standard error.
+    pub(crate) fn error_line(&mut self) -> String {
+        let mut line = String::new();
+        self.errors.read_line(&mut line).expect("a line");
+        line
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    /// Lets it end, and it ends like this; what it says on standard error.
+    pub(crate) fn ends(mut self, code: i32) -> String {
+        self.let_go();
+        self.ended(code)
+    }
+
+    /// It ends like this, without being let go; what else it says on standard error.
+    pub(crate) fn ended(mut self, code: i32) -> String {
+        let mut err = String::new();
+        self.errors.read_to_string(&mut err).expect("UTF-8");
+        assert_eq!(self.child.wait().expect("an end").code(), Some(code), "{err}");
+        err
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod doctor;
+mod ending;
 mod harness;
 mod nesting;
 mod places;
@@ -16,9 +17,8 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
     let missing = Redis::is_there().err();
-    let cases =
-        doctor::CASES.iter().chain(bad_input::CASES).chain(places::CASES).chain(nesting::CASES).chain(redlock::CASES);
-    let trials = cases.map(|(name, run)| match &missing {
+    let cases = [doctor::CASES, bad_input::CASES, places::CASES, nesting::CASES, ending::CASES, redlock::CASES];
+    let trials = cases.into_iter().flatten().map(|(name, run)| match &missing {
         Some(error) if Missing::may_be_ignored(error) => {
             Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)
         }

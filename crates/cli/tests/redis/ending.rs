@@ -1,0 +1,55 @@
+//! A server that is gone as a `run` ends.
+
+use std::time::{Duration, Instant};
+
+use leasehold_faults::servers::Redis;
+use rustix::process::Signal;
+
+use crate::harness::{Case, Checked, Held, run, url};
+
+pub(crate) const CASES: &[Case] = &[
+    ("ending::without_a_server_people_are_told_what_is_waited_for", without_a_server_people_are_told),
+    ("ending::a_signal_ends_the_waiting_for_a_server", a_signal_ends_the_waiting),
+    ("ending::a_server_that_answers_late_gets_its_lock_back", a_server_that_answers_late_gets_its_lock_back),
+];
+
+const NOT_GIVEN_BACK: &str = "could not be given back";
+const WAITING: &str = "which has not answered";
+
+fn without_a_server_people_are_told() -> Checked {
+    let mut server = Redis::start()?;
+    let held = Held::start(&url(&server), &["run", "a"]);
+    server.kill()?;
+    let began = Instant::now();
+    let err = held.ends(0);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    for words in [NOT_GIVEN_BACK, WAITING, &url(&server)] {
+        assert!(err.contains(words), "{words:?} is missing: {err}");
+    }
+    Ok(())
+}
+
+fn a_signal_ends_the_waiting() -> Checked {
+    let mut server = Redis::start()?;
+    let mut held = Held::start(&url(&server), &["run", "a"]);
+    server.kill()?;
+    held.let_go();
+    assert!(held.error_line().contains(NOT_GIVEN_BACK));
+    let told = held.error_line();
+    assert!(told.contains(WAITING) && told.contains("a signal"), "{told}");
+    let began = Instant::now();
+    held.signal(Signal::TERM);
+    held.ended(0);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    Ok(())
+}
+
+fn a_server_that_answers_late_gets_its_lock_back() -> Checked {
+    let server = Redis::start()?;
+    let held = Held::start(&url(&server), &["run", "a"]);
+    server.command(&["CLIENT", "PAUSE", "2500", "ALL"])?;
+    let err = held.ends(0);
+    assert!(err.contains("at the latest"), "{err}");
+    run(&url(&server), &["acquire", "a", "--no-wait"]).is(0);
+    Ok(())
+}
