@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -162,6 +163,26 @@ pub(crate) fn owner(given: Option<&str>) -> Result<Owner, Failure> {
 
 fn random() -> Result<u64, Failure> {
     getrandom::u64().map_err(|error| Failure::new(Exit::BUG, format!("there are no random numbers: {error}")))
+}
+
+/// Checks how long a lock is held at most.
+pub(crate) fn max_hold(given: Duration) -> Result<(), Failure> {
+    within("--max-hold", given, LEASE_MIN..=leasehold_core::options::HOLD_MAX)
+}
+
+/// Checks how long others are kept out at least. A fixed lease is taken for that long from its start, and so no longer than any lease.
+pub(crate) fn at_least(given: Duration, is_fixed: bool) -> Result<(), Failure> {
+    within("--at-least", given, Duration::ZERO..=if is_fixed { LEASE_MAX } else { leasehold_core::options::HOLD_MAX })
+}
+
+fn within(flag: &str, given: Duration, bounds: RangeInclusive<Duration>) -> Result<(), Failure> {
+    if bounds.contains(&given) {
+        return Ok(());
+    }
+    let [given, min] = [given, *bounds.start()].map(humantime::format_duration);
+    let max = leasehold_core::options::spoken(*bounds.end());
+    Err(Failure::usage(format!("{flag}: {given} is out of bounds; it must be from {min} to {max}"))
+        .with_hint(format!("write it like '{flag} 10m'")))
 }
 
 #[cfg(test)]

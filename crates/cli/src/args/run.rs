@@ -24,7 +24,7 @@ pub(crate) struct RunArgs {
     pub(crate) lease: Option<Duration>,
     #[command(flatten)]
     pub(crate) waiting: WaitArgs,
-    /// End the command after this long
+    /// Hold the lock for at most this long: the command is asked to end the grace before
     #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "lease")]
     pub(crate) max_hold: Option<Duration>,
     /// Keep others out for at least this long, though the command is done sooner

@@ -43,6 +43,8 @@ pub(crate) fn check(args: &RunArgs) -> Result<(), Failure> {
     for (flag, given) in [("--keep", args.keep), ("--lease", args.lease)] {
         given.map(|given| settings::lease(flag, given)).transpose()?;
     }
+    args.max_hold.map(settings::max_hold).transpose()?;
+    args.at_least.map(|given| settings::at_least(given, args.lease.is_some())).transpose()?;
     args.lease.or(args.keep).map(|lease| times(args, lease)).transpose()?;
     if descendants::can_be_found() {
         return Ok(());

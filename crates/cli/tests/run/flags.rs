@@ -157,3 +157,30 @@ fn bad_leases_are_refused() {
         assert_eq!((code(&output), stdout(&output).as_str()), (64, ""), "{words}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn spans_that_no_store_allows_are_refused_before_one_is_made() {
+    let place = Place::new();
+    for (words, flag, bounds) in [
+        ("a --max-hold 0s", "--max-hold", "200ms to 366d"),
+        ("a --max-hold 199ms --keep 1s", "--max-hold", "200ms to 366d"),
+        ("a --max-hold 367d", "--max-hold", "200ms to 366d"),
+        ("a --at-least 367d", "--at-least", "0s to 366d"),
+        ("a --at-least 25h --lease 1s", "--at-least", "0s to 24h"),
+    ] {
+        let output = output(place.shell(words, "echo ran"));
+        assert_eq!((code(&output), stdout(&output).as_str()), (64, ""), "{words}: {}", stderr(&output));
+        for said in [flag, bounds, "hint:"] {
+            assert!(stderr(&output).contains(said), "{words}: {said:?} is missing: {}", stderr(&output));
+        }
+        assert!(!place.path("locks.db").exists(), "{words}");
+    }
+}
+
+#[test]
+fn others_are_kept_out_for_longer_than_the_command_may_run() {
+    let place = Place::new();
+    let output = output(place.run("a --max-hold 600ms --at-least 2d", &["sleep", "60"]));
+    assert_eq!(code(&output), 76, "{}", stderr(&output));
+    assert!(!place.is_free("a"));
+}
