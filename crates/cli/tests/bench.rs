@@ -1,10 +1,14 @@
 //! `bench`: every workload tells what it should, and leaves nothing behind.
 
-use std::process::{Command, Output, Stdio};
+mod program;
+
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::program::Ran;
 
 /// A store of its own, gone with its folder.
 struct Place {
@@ -19,27 +23,28 @@ impl Place {
     }
 
     fn nothing_is_held(&self) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        let output = command.args(["--store", &self.store, "list", "--json"]).output().expect("leasehold runs");
-        assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+        let ran = end(program::command().args(["--store", &self.store, "list", "--json"]));
+        assert_eq!(ran.is(0).out, "");
     }
 }
 
 fn bench(store: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let mut command = program::command();
     command.args(["--store", store, "bench"]).args(args).stdin(Stdio::null());
     command
 }
 
-fn report(store: &str, args: &[&str]) -> Value {
-    report_of(&bench(store, &[args, &["--json"]].concat()).output().expect("leasehold runs"), 0)
+fn end(command: &mut Command) -> Ran {
+    command.output().expect("leasehold runs").into()
 }
 
-fn report_of(output: &Output, code: i32) -> Value {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{out}{err}");
-    assert_eq!(err.is_empty(), code == 0, "nothing but data goes to a pipe: {err}");
-    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+fn report(store: &str, args: &[&str]) -> Value {
+    report_of(&end(&mut bench(store, &[args, &["--json"]].concat())), 0)
+}
+
+fn report_of(ran: &Ran, code: i32) -> Value {
+    assert_eq!(ran.is(code).err.is_empty(), code == 0, "nothing but data goes to a pipe: {ran:?}");
+    ran.json()
 }
 
 fn number(report: &Value, field: &str) -> f64 {
@@ -103,7 +108,7 @@ fn a_signal_ends_it_and_all_is_given_back() {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("leasehold runs");
         std::thread::sleep(Duration::from_millis(1_500));
         kill(signal, child.id());
-        let report = report_of(&child.wait_with_output().expect("its end"), code);
+        let report = report_of(&child.wait_with_output().expect("its end").into(), code);
         assert!(number(&report, "ops") > 0.0, "{report}");
         place.nothing_is_held();
     }
@@ -116,11 +121,9 @@ fn a_worker_that_is_killed_is_an_error() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("leasehold runs");
     std::thread::sleep(Duration::from_millis(1_000));
     kill("KILL", a_child_of(child.id()));
-    let output = child.wait_with_output().expect("its end");
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(70), "{err}");
-    assert!(err.contains("was ended by signal 9"), "{err}");
-    assert!(output.stdout.is_empty());
+    let ran = Ran::from(child.wait_with_output().expect("its end"));
+    assert!(ran.is(70).err.contains("was ended by signal 9"), "{ran:?}");
+    assert_eq!(ran.out, "");
 }
 
 fn kill(signal: &str, process: u32) {
@@ -140,9 +143,8 @@ fn a_child_of(process: u32) -> u32 {
 #[test]
 fn people_get_numbers_and_a_histogram() {
     let place = Place::new();
-    let output = bench(&place.store, &["--for", "200ms"]).output().expect("leasehold runs");
-    assert_eq!(output.status.code(), Some(0));
-    let text = String::from_utf8(output.stdout).expect("text");
+    let ran = end(&mut bench(&place.store, &["--for", "200ms"]));
+    let text = &ran.is(0).out;
     assert!(text.starts_with("solo on file:"), "{text}");
     for part in ["ops", "a second", "p99.9", "|#", "max"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -162,10 +164,7 @@ fn what_cannot_be_measured_is_refused() {
         (&["--for", "soon"], 64, "250ms"),
         (&["--workload", "crowd"], 78, "several processes"),
     ] {
-        let output = bench("memory:", args).output().expect("leasehold runs");
-        let err = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
-        assert!(err.contains(says), "{args:?}: {err}");
-        assert!(output.stdout.is_empty());
+        let ran = end(&mut bench("memory:", args));
+        assert!(ran.is(code).err.contains(says) && ran.out.is_empty(), "{args:?}: {ran:?}");
     }
 }

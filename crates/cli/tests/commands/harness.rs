@@ -1,14 +1,15 @@
 //! A store of its own for every test, and the command run on it.
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::program::{self, Ran, lines};
 
 /// Nothing takes this long unless it hangs.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -41,10 +42,7 @@ impl Place {
 
     /// The command, not yet started, without a store: the default one is in the folder.
     pub(crate) fn bare(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        for name in ["XDG_STATE_HOME", "LEASEHOLD_STORE", "LEASEHOLD_PASSWORD", "LEASEHOLD_NAME", "NO_COLOR"] {
-            command.env_remove(name);
-        }
+        let mut command = program::command();
         command.env("HOME", self.0.path()).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -165,36 +163,7 @@ impl Drop for Running {
     }
 }
 
-/// Lines as they come. Bytes that are no text are shown as such.
-fn lines(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
-    let (send, receive) = channel();
-    if let Some(from) = from {
-        std::thread::spawn(move || {
-            let mut from = BufReader::new(from);
-            let mut line = Vec::new();
-            while from.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-                let _ = send.send(String::from_utf8_lossy(&line).into_owned());
-                line.clear();
-            }
-        });
-    }
-    receive
-}
-
-/// How a command ended, and what it said.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
 impl Ran {
-    pub(crate) fn is(&self, code: i32) -> &Self {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        self
-    }
-
     /// It failed with words for people: what failed, and what to try.
     pub(crate) fn fails(&self, code: i32, words: &str) -> &Self {
         self.is(code);
@@ -207,14 +176,6 @@ impl Ran {
     pub(crate) fn says(&self, words: &str) -> &Self {
         assert!(self.out.contains(words), "{words:?} is missing in {self:?}");
         self
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    pub(crate) fn json_lines(&self) -> Vec<Value> {
-        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 

@@ -10,5 +10,7 @@ mod hold;
 mod looking;
 mod owners;
 mod printing;
+#[path = "../program/mod.rs"]
+mod program;
 mod terminal;
 mod waiting;

@@ -2,13 +2,16 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, Stdio};
 
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::resp::Reply;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::program;
+pub(crate) use crate::program::Ran;
 
 /// What a case comes to. Most say by a panic that something is wrong.
 pub(crate) type Checked = Result<(), Failure>;
@@ -29,14 +32,6 @@ pub(crate) fn url_of(server: &Redis, user: &str, rest: &str) -> String {
     format!("redis://{user}@{}{rest}", server.address())
 }
 
-/// A command that ended.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
 /// Runs it to its end.
 pub(crate) fn run(url: &str, args: &[&str]) -> Ran {
     run_with(url, None, args)
@@ -44,14 +39,12 @@ pub(crate) fn run(url: &str, args: &[&str]) -> Ran {
 
 /// The same, with a password by the environment.
 pub(crate) fn run_with(url: &str, password: Option<&str>, args: &[&str]) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let mut command = program::command();
     command.env_clear().env("LEASEHOLD_STORE", url).args(args).stdin(Stdio::null());
     if let Some(password) = password {
         command.env("LEASEHOLD_PASSWORD", password);
     }
-    let ended = command.output().expect("the command");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Ran { code: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+    command.output().expect("the command").into()
 }
 
 /// A command that runs under a lock until it is told to end.
@@ -63,7 +56,7 @@ pub(crate) struct Held {
 impl Held {
     /// Starts it, and waits until it has the lock.
     pub(crate) fn start(url: &str, args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        let mut command = program::command();
         command.env_clear().env("LEASEHOLD_STORE", url).args(args).args(["-c", "echo ready; read -r _"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the command");
@@ -107,12 +100,6 @@ impl Held {
 }
 
 impl Ran {
-    /// It ended like this.
-    pub(crate) fn is(&self, code: i32) -> &Self {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        self
-    }
-
     /// It failed like this, said why, and said what to try.
     pub(crate) fn fails(&self, code: i32, why: &str, hint: &str) -> &Self {
         self.is(code);
@@ -124,7 +111,7 @@ impl Ran {
 
     /// What `doctor --json` found.
     pub(crate) fn checks(&self) -> Checks {
-        Checks(self.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+        Checks(self.json_lines())
     }
 }
 

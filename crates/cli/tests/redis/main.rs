@@ -8,6 +8,8 @@ mod ending;
 mod harness;
 mod nesting;
 mod places;
+#[path = "../program/mod.rs"]
+mod program;
 mod redlock;
 
 use std::process::ExitCode;

@@ -12,7 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     ("nesting::in_another_layout_it_is_another_lock", in_another_layout_it_is_another_lock),
 ];
 
-const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+const LEASEHOLD: &str = crate::program::PATH;
 
 /// A `run` of a name around another that says its fence; and what stands at `LEASEHOLD_STORE`.
 fn nested(url: &str, password: Option<&str>, inside: &str) -> Ran {

@@ -1,6 +1,5 @@
 //! A store of its own for every test, and commands under its locks. A test that hangs is ended.
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
@@ -8,6 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
+
+use crate::program;
 
 /// Nothing here takes longer, on a busy machine too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,20 +48,19 @@ impl Place {
 
     /// `leasehold` on this store, in this folder.
     pub(crate) fn program(&self) -> Command {
-        let mut program = Command::new(program());
-        program.current_dir(self.0.path()).env("LEASEHOLD_STORE", self.store()).env("LEASEHOLD", program_path());
-        for inherited in ["NAME", "FENCE", "FENCES", "OWNER", "OUTER", "STORE_LABEL", "PASSWORD"] {
-            program.env_remove(format!("LEASEHOLD_{inherited}"));
-        }
-        program
+        self.here(program::command())
     }
 
     /// A shell on this store, in this folder, with the path of `leasehold` in `$LEASEHOLD`.
     pub(crate) fn outside(&self, line: &str) -> Command {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", line]).current_dir(self.0.path()).env("LEASEHOLD_STORE", self.store());
-        shell.env("LEASEHOLD", program_path());
+        let mut shell = self.here(program::bare(Command::new("sh")));
+        shell.args(["-c", line]);
         shell
+    }
+
+    fn here(&self, mut command: Command) -> Command {
+        command.current_dir(self.0.path()).env("LEASEHOLD_STORE", self.store()).env("LEASEHOLD", program::PATH);
+        command
     }
 
     /// Whether nobody holds the lock.
@@ -69,12 +69,8 @@ impl Place {
     }
 }
 
-fn program() -> &'static str {
-    env!("CARGO_BIN_EXE_leasehold")
-}
-
 pub(crate) fn program_path() -> &'static Path {
-    Path::new(program())
+    Path::new(program::PATH)
 }
 
 /// Runs to the end, and gives all that was printed.
@@ -120,8 +116,7 @@ impl Running {
 
     pub(crate) fn with_errors_to(mut command: Command, errors: Stdio) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
-        let lines = lines_of(child.stdout.take().unwrap());
-        let errors = child.stderr.take().map_or_else(|| mpsc::channel().1, lines_of);
+        let (lines, errors) = (program::lines(child.stdout.take()), program::lines(child.stderr.take()));
         Self { child, lines, errors }
     }
 
@@ -135,12 +130,12 @@ impl Running {
 
     /// The next line that it prints.
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("a line")
+        self.lines.recv_timeout(PATIENCE).expect("a line").trim_end_matches('\n').to_owned()
     }
 
     /// The next line that it prints on standard error.
     pub(crate) fn error_line(&self) -> String {
-        self.errors.recv_timeout(PATIENCE).expect("a line on standard error")
+        self.errors.recv_timeout(PATIENCE).expect("a line on standard error").trim_end_matches('\n').to_owned()
     }
 
     /// Its end, while others may still have its output open.
@@ -155,18 +150,6 @@ impl Running {
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let pid = self.pid();
         let status = in_time(pid, move || self.child.wait().unwrap());
-        (status, self.errors.into_iter().collect::<Vec<_>>().join("\n"))
+        (status, self.errors.into_iter().collect())
     }
-}
-
-fn lines_of(from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }

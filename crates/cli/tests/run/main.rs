@@ -13,6 +13,8 @@ mod nesting;
 #[cfg(target_os = "linux")]
 mod others;
 mod passing;
+#[path = "../program/mod.rs"]
+mod program;
 mod signals;
 #[cfg(target_os = "linux")]
 mod starting;

@@ -11,6 +11,9 @@ mod compiled;
 #[cfg(target_os = "linux")]
 mod crowd;
 #[cfg(target_os = "linux")]
+#[path = "../program/mod.rs"]
+mod program;
+#[cfg(target_os = "linux")]
 mod trial;
 #[cfg(target_os = "linux")]
 mod wall;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::beating::{Kind, WORD};
-use crate::{crowd, wall};
+use crate::{crowd, program, wall};
 
 /// Nothing here takes longer, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ fn run_with(
     let store = format!("file:{}", path("locks.db").display());
     let lease = format!("{}ms", lease.as_millis());
     let term = if fault == Fault::LeaseEnds { "--lease" } else { "--keep" };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let mut command = program::command();
     command.args(["--store", &store, "run", "x", term, &lease, "--"]);
     command.arg(std::env::current_exe().unwrap()).args([WORD, &format!("{kind:?}")]).arg(&stamps);
     wall::steppable(&mut command, &path("step"));
@@ -187,7 +187,7 @@ fn strike(fault: Fault, runner: Pid, guardian: Pid, step: &Path, store: &str, ro
             send(runner, Signal::STOP);
         }
         Fault::Broken => {
-            let mut taken = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+            let mut taken = program::command();
             let output = taken.args(["--store", store, "break", "x", "--yes"]).output().unwrap();
             assert!(output.status.success(), "{output:?}");
         }
