@@ -2,6 +2,7 @@
 //! prefix, all of them and every channel begin with it: whoever may touch nothing else can keep locks there.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use leasehold_core::{ClientId, Name, RequestId, StoreOwner};
@@ -162,7 +163,8 @@ pub(crate) fn request(id: RequestId) -> String {
         }
     }
     text.push(':');
-    text.push_str(&id.number.to_string());
+    // To write into a string cannot fail.
+    let _ = write!(text, "{}", id.number);
     text
 }
 

@@ -30,7 +30,7 @@ use crate::store::{self, Inner};
 /// So many calls at a time are sent by whoever waits for them, where nothing else is under way.
 const ALONE: usize = 4;
 /// With so many batches under way, what comes waits for others, ...
-const FEW: usize = 8;
+const FEW: usize = 16;
 /// ... until so many wait. In one call they keep the server from others for less than a millisecond.
 const TOGETHER: usize = 64;
 /// With so many under way, all wait: the server has enough to do for a tenth of the time in which it must answer.
@@ -46,6 +46,8 @@ struct Waiting {
     alone: usize,
     /// How many batches are under way.
     batches: usize,
+    /// Whether one of them is still to be taken from what waits: whatever comes until then goes with it.
+    is_starting: bool,
     /// How many requests have come.
     came: u64,
     acquires: VecDeque<Asked<Acquire>>,
@@ -132,14 +134,18 @@ impl Inner {
             waiting.begins()
         };
         if is_due {
-            let inner = self.clone();
-            // Boxed: a task is moved about, and this one is large.
-            self.link.thread.behind(Box::pin(inner.send_batches()));
+            self.clone().start_batches();
         }
         answer.await.unwrap_or_else(|_| {
             let what = "the thread of the connection failed";
             Answer::Whole(Err(Error::new(ErrorKind::Internal, "call", what).with_outcome(Outcome::Unknown)))
         })
+    }
+
+    /// On the connection's own thread. Boxed: a task is moved about, and this one is large.
+    fn start_batches(self: Arc<Self>) {
+        let thread = self.link.thread;
+        thread.behind(Box::pin(self.send_batches()));
     }
 
     /// Sends what waits, batch by batch, until nothing does.
@@ -151,7 +157,10 @@ impl Inner {
                 Ok(line) => line,
                 Err(error) => return under_way.fails(&error),
             };
-            let Some(batch) = under_way.next() else { return };
+            let Some((batch, is_another_due)) = under_way.next() else { return };
+            if is_another_due {
+                self.clone().start_batches();
+            }
             tokio::join!(self.all_acquires(&line, batch.acquires), self.releases(&line, batch.releases));
         }
     }
@@ -315,9 +324,15 @@ impl Waiting {
     /// Whether one more batch is to be sent now.
     fn begins(&mut self) -> bool {
         let waiting = self.acquires.len().max(self.releases.len());
-        let is_due = self.batches < FEW || self.batches < MANY && waiting >= TOGETHER;
+        let has_room = self.batches < FEW || self.batches < MANY && waiting >= TOGETHER;
+        let is_due = has_room && !self.is_starting;
+        self.is_starting |= is_due;
         self.batches += usize::from(is_due);
         is_due
+    }
+
+    fn is_empty(&self) -> bool {
+        self.acquires.is_empty() && self.releases.is_empty() && self.withdrawals.is_empty()
     }
 
     /// What goes next. An acquire that nobody waits for any more is left out; what follows it may take it back already.
@@ -346,15 +361,17 @@ struct UnderWay<'a> {
 }
 
 impl UnderWay<'_> {
-    /// The next one; or none, and this has ended.
-    fn next(&mut self) -> Option<Batch> {
+    /// The next one, and whether one more is to be sent beside it; or none, and this has ended.
+    fn next(&mut self) -> Option<(Batch, bool)> {
         let mut waiting = self.sharing.waiting();
         let batch = waiting.next();
+        waiting.is_starting = false;
         if batch.acquires.is_empty() && batch.releases.is_empty() {
             self.ends(&mut waiting);
             return None;
         }
-        Some(batch)
+        let is_another_due = !waiting.is_empty() && waiting.begins();
+        Some((batch, is_another_due))
     }
 
     /// There is no connection: nobody waits for it to come back.
@@ -371,6 +388,7 @@ impl UnderWay<'_> {
 
     fn ends(&mut self, waiting: &mut Waiting) {
         waiting.batches -= 1;
+        waiting.is_starting = false;
         self.ended = true;
     }
 }
@@ -378,7 +396,7 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.sharing.waiting().batches -= 1;
+            self.ends(&mut self.sharing.waiting());
         }
     }
 }
