@@ -22,6 +22,8 @@ use super::flights::{Flights, Landed};
 
 /// Servers are waited for so long where nobody is in a hurry.
 const LIMIT: Duration = Duration::from_millis(1_500);
+/// And so long for a page of locks: that is many calls to each server, of which every one has its own limit.
+const LISTING: Duration = Duration::from_secs(30);
 /// And those beyond a majority so much longer.
 const MOMENT: Duration = Duration::from_millis(10);
 /// Closing waits so long for servers that neither answer nor fail.
@@ -35,6 +37,7 @@ impl Quorum {
     async fn gather<T: Unpin + Send + 'static>(
         &self,
         operation: &'static str,
+        limit: Duration,
         patient: bool,
         call: impl Fn(&Arc<dyn Member>) -> Call<Reply<T>>,
     ) -> Result<Vec<(usize, T)>, Error> {
@@ -45,7 +48,7 @@ impl Quorum {
         }
         let mut found: Vec<(usize, T)> = Vec::new();
         let mut errors: PerServer<Option<Error>> = self.members.iter().map(|_| None).collect();
-        let mut until = now + LIMIT;
+        let mut until = now + limit;
         let mut alarm = Alarm::new();
         let majority = self.shared.rules.majority();
         std::future::poll_fn(|task| {
@@ -253,7 +256,7 @@ impl Store for Quorum {
     fn clock(&self) -> Call<Reply<()>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("connect", false, |member| member.clock()).await;
+            let found = quorum.gather("connect", LIMIT, false, |member| member.clock()).await;
             let checked = match found {
                 Ok(found) => quorum.are_different(found.into_iter().map(|(server, ())| server).collect()).await,
                 Err(error) => Err(error),
@@ -278,7 +281,7 @@ impl Store for Quorum {
         let quorum = self.clone();
         Call::pending(async move {
             let watch = |member: &Arc<dyn Member>| member.watch(client, name.clone(), sink.clone());
-            let found = quorum.gather("watch", false, watch).await;
+            let found = quorum.gather("watch", LIMIT, false, watch).await;
             quorum.answer(found.map(drop))
         })
     }
@@ -295,7 +298,7 @@ impl Store for Quorum {
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("inspect", false, |member| member.inspect(name.clone())).await;
+            let found = quorum.gather("inspect", LIMIT, false, |member| member.inspect(name.clone())).await;
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
                 quorum.combined(&name, found.into_iter().map(|(_, found)| found).collect(), unheard)
@@ -309,7 +312,7 @@ impl Store for Quorum {
             let (mut all, mut after) = (Vec::new(), after);
             loop {
                 let list = |member: &Arc<dyn Member>| member.list(prefix.clone(), after.clone(), limit);
-                let pages = match quorum.gather("list", false, list).await {
+                let pages = match quorum.gather("list", LISTING, false, list).await {
                     Ok(pages) => pages,
                     Err(error) => return quorum.answer(Err(error)),
                 };
@@ -327,7 +330,7 @@ impl Store for Quorum {
     fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("break", true, |member| member.break_lock(name.clone(), how)).await;
+            let found = quorum.gather("break", LIMIT, true, |member| member.break_lock(name.clone(), how)).await;
             let found = found.map_err(|error| error.with_outcome(Outcome::Unknown));
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
