@@ -96,6 +96,17 @@ impl Seat {
         }
     }
 
+    /// It does not have the names, as far as is known, and may vote for them yet.
+    fn is_vacant(&self) -> bool {
+        match &self.said {
+            Some(Heard::Vote { vote, .. }) => {
+                vote.standing.votes() && matches!(vote.voted, Voted::Busy(_) | Voted::TooLate)
+            }
+            Some(Heard::Failed(error)) => error.is_retryable(),
+            Some(Heard::Silent) | None => true,
+        }
+    }
+
     /// Why it cannot be asked for a vote, now or later.
     fn unfit(&self) -> Option<&Error> {
         match &self.said {
@@ -219,11 +230,11 @@ impl Attempt {
                 Heard::Failed(error)
             }
         };
-        if round == self.round && !self.decided {
-            seat.said = Some(heard);
-            return self.count(now, clocks);
+        if round != self.round {
+            return Vec::new();
         }
-        Vec::new()
+        seat.said = Some(heard);
+        if self.decided { Vec::new() } else { self.count(now, clocks) }
     }
 
     /// Time has passed.
@@ -364,6 +375,16 @@ impl Attempt {
             Some(Heard::Failed(error)) if seat.touched => Some((server, Some(error))),
             _ => None,
         })
+    }
+
+    /// Which servers do not have it, as far as is known, and may vote for it yet.
+    pub(super) fn vacant(&self) -> impl Iterator<Item = usize> {
+        self.seats.iter().enumerate().filter(|(_, seat)| seat.is_vacant()).map(|(server, _)| server)
+    }
+
+    /// When no ballot of its last round is executed any more.
+    pub(super) fn ends(&self) -> Moment {
+        self.ends
     }
 
     /// What may be left behind: for each server, none where nothing can be, else until when ballots can still be executed there, if so.

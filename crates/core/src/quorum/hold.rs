@@ -48,7 +48,18 @@ impl Hold {
         self.attempt.voted(now, clocks, server, round, sent, reply);
     }
 
-    /// Asks a server for its vote anew that lost a lease which a majority has.
+    /// When [`Hold::vacant`] is certain enough to be asked: what was sent with the grant is answered by then, or too late.
+    pub fn joined_from(&self) -> Moment {
+        self.attempt.ends()
+    }
+
+    /// Servers that do not have what was granted, as far as is known: others had them, or they did not answer in time. They may be asked
+    /// for their vote anew, so that the lock does not rest on a bare majority until it is renewed. Never those that are known to recover.
+    pub fn vacant(&self) -> impl Iterator<Item = usize> {
+        self.attempt.vacant()
+    }
+
+    /// Asks a server for its vote anew that does not have a lease which a majority has.
     pub fn ask_anew(
         &mut self,
         rules: &Rules,

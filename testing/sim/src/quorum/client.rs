@@ -85,6 +85,8 @@ pub(super) struct Holding {
     pub(super) deadline: Moment,
     ends: Moment,
     renew_due: Moment,
+    /// When those are asked once more who did not vote for it in time.
+    join_due: Moment,
     kept: bool,
     upholding: Option<(u64, Upholding)>,
     used: Fence,
@@ -181,7 +183,7 @@ impl Client {
                     None if holding.kept => holding.renew_due,
                     None => Moment::NEVER,
                 };
-                holding.deadline.min(holding.ends).min(renew)
+                holding.deadline.min(holding.ends).min(renew).min(holding.join_due)
             }
         };
         let sweeps = self.sweeps.iter().map(|sweeping| sweeping.sweep.wakes()).min().unwrap_or(Moment::NEVER);
@@ -396,9 +398,11 @@ impl Client {
         self.seen = self.seen.max(used);
         out.push(Deed::Granted { fence: granted.block.first, last: used });
         self.wishes -= 1;
+        let hold = Hold::of(attempt);
         self.state = State::Holding(Box::new(Holding {
             number,
-            hold: Hold::of(attempt),
+            join_due: hold.joined_from(),
+            hold,
             request,
             block: granted.block,
             deadline,
@@ -424,6 +428,12 @@ impl Client {
         if now >= holding.deadline.min(holding.ends) {
             return self.let_go(now);
         }
+        if now >= holding.join_due {
+            holding.join_due = Moment::NEVER;
+            let (vacant, term): (Vec<usize>, _) = (holding.hold.vacant().collect(), holding.deadline.since(now));
+            self.ask_anew(now, &vacant, term, out);
+        }
+        let State::Holding(holding) = &mut self.state else { return };
         if holding.kept && holding.upholding.is_none() && now >= holding.renew_due {
             let (owner, fence) = (StoreOwner::Shared(format!("{}", self.id).into()), holding.block.first);
             let lease = Lease { name: self.name.clone(), owner, fence };
@@ -451,25 +461,26 @@ impl Client {
                 let deadline = if self.planted.is(Bug::NoDrift) { began + left } else { lease::deadline(began, left) };
                 holding.deadline = holding.deadline.max(deadline);
                 holding.renew_due = lease::renew_due(began, left);
-                let mut ballots: Vec<(usize, Ballot)> = Vec::new();
-                for server in upholding.vacant(0) {
-                    let ballot = holding.hold.ask_anew(
-                        &self.rules,
-                        server,
-                        std::slice::from_ref(&self.name),
-                        self.lease,
-                        now,
-                        &self.clocks,
-                    );
-                    ballots.extend(ballot.map(|ballot| (server, ballot)));
-                }
-                let attempt = holding.number;
-                for (server, ballot) in ballots {
-                    self.send(now, What::Anew { attempt }, server, Ask::Vote(Box::new(ballot)), out);
-                }
+                let vacant: Vec<usize> = upholding.vacant(0).collect();
+                self.ask_anew(now, &vacant, self.lease, out);
             }
             Renewed::Lost => holding.deadline = now,
             Renewed::Unknown => {}
+        }
+    }
+
+    /// Asks servers for their vote anew that do not have what is held.
+    fn ask_anew(&mut self, now: Moment, vacant: &[usize], term: Duration, out: &mut Vec<Deed>) {
+        let State::Holding(holding) = &mut self.state else { return };
+        let mut ballots: Vec<(usize, Ballot)> = Vec::new();
+        for server in vacant.iter().copied() {
+            let names = std::slice::from_ref(&self.name);
+            let ballot = holding.hold.ask_anew(&self.rules, server, names, term, now, &self.clocks);
+            ballots.extend(ballot.map(|ballot| (server, ballot)));
+        }
+        let attempt = holding.number;
+        for (server, ballot) in ballots {
+            self.send(now, What::Anew { attempt }, server, Ask::Vote(Box::new(ballot)), out);
         }
     }
 
