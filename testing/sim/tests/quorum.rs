@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Answered, Mode, Reply};
+use leasehold_core::port::{Acquire, Answered, Mode, Released, Reply};
 use leasehold_core::quorum::{Attempt, Clocks, Hold, PerServer, Rules, Standing, Sweep, Verdict, Vote, Voted};
 use leasehold_core::waiting::Rng;
 use leasehold_core::{
@@ -93,6 +93,66 @@ fn asked_anew_for_every_name_of_a_group() {
     let (term, clocks) = (Duration::from_secs(30), clocks(3, 10_000));
     let ballot = hold.ask_anew(&rules, 0, &names, term, at(10_000), &clocks).expect("it is asked");
     assert_eq!(ballot.acquire.names.as_slice(), names, "names asked anew in one renewal");
+}
+
+/// Servers that missed a grant are known once their ballots are too late; those that have it or recover are not asked anew.
+#[test]
+fn who_missed_a_grant_may_join_it() {
+    let name = Name::new("l").unwrap();
+    let (rules, clocks) = (rules(5), clocks(5, 0));
+    let left_out: PerServer<_> = (0..5).map(|_| None).collect();
+    let (mut attempt, _) = Attempt::begin(&rules, request(std::slice::from_ref(&name)), at(0), &clocks, left_out);
+    assert_eq!(attempt.awaits(), 3, "nothing is certain before three were heard of");
+    for server in 0..3 {
+        attempt.voted(at(1), &clocks, server, 1, at(0), took(1));
+    }
+    assert!(matches!(attempt.verdict(at(1), &mut Rng::new(1)), Some(Verdict::Granted(_))));
+    let mut hold = Hold::of(attempt);
+    assert_eq!(hold.joined_from(), at(50));
+    assert_eq!(hold.vacant().collect::<Vec<_>>(), [3, 4], "they have not answered yet");
+    hold.voted(at(2), &clocks, 3, 1, at(0), took(2));
+    assert_eq!(hold.vacant().collect::<Vec<_>>(), [4], "it has it");
+    let said = |standing| Ok(Answered { at: store(60), result: Vote { standing, voted: Voted::TooLate } });
+    let mut recovering = hold.clone();
+    recovering.voted(at(60), &clocks, 4, 1, at(0), said(Standing::Recovering { left: MS }));
+    assert_eq!(recovering.vacant().next(), None, "a server that recovers was to be asked");
+    hold.voted(at(60), &clocks, 4, 1, at(0), said(Standing::Votes));
+    assert_eq!(hold.vacant().collect::<Vec<_>>(), [4], "it heard of it too late");
+    hold.release();
+    let term = Duration::from_secs(30);
+    assert!(hold.ask_anew(&rules, 4, &[name], term, at(70), &clocks).is_none(), "it was given back");
+}
+
+/// A release is repeated where a ballot may have come after it, and only there.
+#[test]
+fn a_release_is_repeated_only_where_a_ballot_came_after_it() {
+    let begun = || {
+        let traces = (0..3).map(|_| Some(Some(store(50)))).collect();
+        let mut sweep = Sweep::begin(&rules(3), traces, at(0), Moment::NEVER, at(60_000));
+        assert_eq!(sweep.due(at(0)).len(), 3);
+        sweep
+    };
+    let released = |ms| Ok(Answered { at: store(ms), result: Released::Released { waiters: Some(0) } });
+    let mut rng = Rng::new(1);
+    let mut sweep = begun();
+    // Before the release, after it, and nobody knows.
+    for (server, executed) in [(0, Some(1)), (1, Some(3)), (2, None)] {
+        sweep.answered(at(2), server, released(2), &mut rng);
+        if let Some(executed) = executed {
+            sweep.executed(server, Some(store(executed)), true);
+        }
+    }
+    assert_eq!(sweep.due(at(100))[..], [1, 2]);
+    // It is heard of before the release is answered.
+    let mut sweep = begun();
+    for (server, executed) in [(0, 1), (1, 3)] {
+        sweep.executed(server, Some(store(executed)), true);
+        sweep.answered(at(2), server, released(2), &mut rng);
+    }
+    // One of two ballots is still open.
+    sweep.executed(2, Some(store(1)), false);
+    sweep.answered(at(2), 2, released(2), &mut rng);
+    assert_eq!(sweep.due(at(100))[..], [1, 2]);
 }
 
 /// A sweep that nobody waits for, and whose releases are all under way, has nothing to wake for before they are answered.

@@ -253,6 +253,15 @@ impl Attempt {
         if self.decided { Moment::NEVER } else { self.ends }
     }
 
+    /// So many more servers must be heard of, at least, before anything can be certain.
+    pub fn awaits(&self) -> usize {
+        let (servers, majority) = (self.seats.len(), self.rules.majority());
+        let took = self.seats.iter().filter(|seat| seat.votes_for().is_some()).count();
+        let said = self.seats.iter().filter(|seat| seat.said.is_some()).count();
+        let (grants, refuses) = (majority - took.min(majority), (servers - majority + 1 + took).saturating_sub(said));
+        grants.min(refuses).max(1)
+    }
+
     /// Whether a round is lost only because its fences were not taken: then higher ones are proposed.
     fn count(&mut self, now: Moment, clocks: &Clocks) -> Vec<Send> {
         let majority = self.rules.majority();
@@ -380,6 +389,11 @@ impl Attempt {
     /// Which servers do not have it, as far as is known, and may vote for it yet.
     pub(super) fn vacant(&self) -> impl Iterator<Item = usize> {
         self.seats.iter().enumerate().filter(|(_, seat)| seat.is_vacant()).map(|(server, _)| server)
+    }
+
+    /// Whether every ballot that was sent to a server is answered.
+    pub(super) fn is_answered(&self, server: usize) -> bool {
+        self.seats[server].open == 0
     }
 
     /// When no ballot of its last round is executed any more.

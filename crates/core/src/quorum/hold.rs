@@ -100,6 +100,11 @@ impl Hold {
         }
     }
 
+    /// Whether every ballot that was sent to a server is answered: none can be executed any more.
+    pub fn is_answered(&self, server: usize) -> bool {
+        self.attempt.is_answered(server) && self.anew[server].0 == 0
+    }
+
     /// What may be left behind once it is given back: of every server, and until when ballots can still be executed there, if so.
     pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
         self.released = true;

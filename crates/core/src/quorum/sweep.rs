@@ -23,8 +23,12 @@ struct Seat {
     state: State,
     /// What the first answer was.
     said: Option<Result<Released, Error>>,
-    /// Until when a ballot may still be executed there.
+    /// Until when a ballot may still be executed there, or was.
     unsure: Option<StoreTime>,
+    /// When a ballot was last executed there, of those that were open as this began.
+    executed: Option<StoreTime>,
+    /// When it was last released there.
+    gave: Option<StoreTime>,
     attempts: u32,
 }
 
@@ -48,6 +52,8 @@ impl Sweep {
             state: if trace.is_some() { State::Due(now) } else { State::Done },
             said: None,
             unsure: trace.flatten(),
+            executed: None,
+            gave: None,
             attempts: 0,
         };
         Self {
@@ -83,6 +89,7 @@ impl Sweep {
                 if !matches!(seat.said, Some(Ok(Released::Released { .. }))) {
                     seat.said = Some(Ok(result));
                 }
+                seat.gave = Some(at);
                 seat.state = match seat.unsure {
                     // A ballot may have been overtaken by this.
                     Some(unsure) if at <= unsure => {
@@ -99,6 +106,28 @@ impl Sweep {
                     if hopeless { State::Done } else { State::Due(now + waiting::retry_pause(rng, seat.attempts)) };
             }
         }
+    }
+
+    /// A ballot that was open as this began was executed then, or never. Where it is the last one at that server, a release after all of
+    /// them has given everything back.
+    pub fn executed(&mut self, server: usize, at: Option<StoreTime>, is_last: bool) {
+        let seat = &mut self.seats[server];
+        seat.executed = seat.executed.max(at);
+        if !is_last {
+            return;
+        }
+        seat.unsure = seat.executed;
+        if matches!(seat.state, State::Due(_)) && seat.gave.is_some() && seat.gave > seat.executed {
+            seat.state = State::Done;
+        }
+    }
+
+    /// So many more servers must be heard of, at least, before anything can be certain.
+    pub fn awaits(&self) -> usize {
+        let gave = |seat: &&Seat| matches!(seat.said, Some(Ok(Released::Released { .. })));
+        let gave = self.seats.iter().filter(gave).count();
+        let unheard = self.seats.iter().filter(|seat| seat.said.is_none()).count();
+        self.rules.majority().saturating_sub(gave).min(unheard).max(1)
     }
 
     /// When to look for what is due, or to answer.

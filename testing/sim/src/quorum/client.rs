@@ -94,10 +94,23 @@ pub(super) struct Holding {
 
 struct Sweeping {
     number: u64,
+    /// What is given back, and the number of its attempt.
+    attempt: u64,
+    hold: Hold,
     sweep: Sweep,
     release: Release,
     request: RequestId,
     give_up: Moment,
+}
+
+impl Sweeping {
+    /// A ballot was answered that was open as this began, or was not.
+    fn executed(&mut self, server: usize, reply: &Reply<Vote>) {
+        let at = reply.as_ref().ok().map(|answered| answered.at);
+        if at.is_some() || self.hold.is_answered(server) {
+            self.sweep.executed(server, at, self.hold.is_answered(server));
+        }
+    }
 }
 
 pub(super) struct Client {
@@ -243,6 +256,10 @@ impl Client {
                 {
                     holding.hold.asked_anew(server, shown, &reply);
                 }
+                for sweeping in self.sweeps.iter_mut().filter(|sweeping| sweeping.attempt == number) {
+                    sweeping.hold.asked_anew(server, shown, &reply);
+                    sweeping.executed(server, &reply);
+                }
             }
             (What::Uphold(number), answer) => {
                 let reply =
@@ -283,7 +300,13 @@ impl Client {
                 holding.hold.voted(now, &self.clocks, server, round, sent, reply);
                 Vec::new()
             }
-            _ => Vec::new(),
+            _ => {
+                for sweeping in self.sweeps.iter_mut().filter(|sweeping| sweeping.attempt == number) {
+                    sweeping.hold.voted(now, &self.clocks, server, round, sent, reply.clone());
+                    sweeping.executed(server, &reply);
+                }
+                Vec::new()
+            }
         };
         self.send_all(now, number, sends, out);
     }
@@ -358,16 +381,24 @@ impl Client {
         };
         let spread = Duration::from_micros(self.chance.within(0..3_000));
         self.state = State::Idle { until: now + pause + spread };
-        self.give_back(now, &attempt);
+        self.give_back(now, number, *attempt);
     }
 
-    fn give_back(&mut self, now: Moment, attempt: &Attempt) {
+    fn give_back(&mut self, now: Moment, number: u64, attempt: Attempt) {
         let give_up = lease::surely_over(now + self.rules.limit(self.lease) * 4, self.lease);
         let sweep = Sweep::begin(&self.rules, attempt.traces(), now, now, give_up);
         let release = attempt.giving_back(&self.name);
-        let number = self.number();
         let request = attempt.request().request;
-        self.sweeps.push(Sweeping { number, sweep, release, request, give_up });
+        let sweeping = Sweeping {
+            number: self.number(),
+            attempt: number,
+            hold: Hold::of(attempt),
+            sweep,
+            release,
+            request,
+            give_up,
+        };
+        self.sweeps.push(sweeping);
     }
 
     fn end_of(&self, sent: Moment, left: Duration) -> Moment {
@@ -389,7 +420,7 @@ impl Client {
             self.end_of(began, granted.left)
         };
         if now >= deadline {
-            return self.give_back(now, &attempt);
+            return self.give_back(now, number, attempt);
         }
         let kept = self.chance.permille(700);
         let span = self.chance.within(1..2_500);
@@ -501,8 +532,8 @@ impl Client {
             linger: Duration::ZERO,
             rejoin: false,
         });
-        let number = self.number();
-        self.sweeps.push(Sweeping { number, sweep, release, request: holding.request, give_up });
+        let (number, attempt, request) = (self.number(), holding.number, holding.request);
+        self.sweeps.push(Sweeping { number, attempt, hold: holding.hold, sweep, release, request, give_up });
     }
 
     fn sweep(&mut self, now: Moment, out: &mut Vec<Deed>) {
