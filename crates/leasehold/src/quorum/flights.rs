@@ -27,9 +27,15 @@ pub(super) struct Landed<T> {
     pub(super) reply: Reply<T>,
 }
 
+impl<T> Default for Flights<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
 impl<T: Unpin> Flights<T> {
     pub(super) fn new() -> Self {
-        Self(Vec::new())
+        Self::default()
     }
 
     pub(super) fn send(&mut self, server: usize, round: u32, sent: Moment, call: Call<Reply<T>>) {

@@ -176,6 +176,7 @@ impl Quorum {
 
     /// Waits until what is given back was sent to every server that is there.
     async fn last_errands(&self) {
+        self.hurry();
         let (until, mut alarm) = (leasehold_clock::now() + FAREWELL, Alarm::new());
         let mut done = std::pin::pin!(self.shared.errands.done());
         std::future::poll_fn(|task| {

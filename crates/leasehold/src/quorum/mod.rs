@@ -4,11 +4,14 @@
 //! to its verdict; what is left to do behind it goes on in the background.
 
 mod alarm;
+mod anew;
 mod background;
+mod behind;
 #[cfg(feature = "redis")]
 mod examine;
 mod flights;
 mod looking;
+mod quota;
 mod releasing;
 mod renewing;
 mod voting;
@@ -26,6 +29,7 @@ use leasehold_core::{Error, ErrorKind, Moment, Name, RequestId, StoreTime};
 
 use crate::errand::Errands;
 use crate::random;
+use behind::Behind;
 #[cfg(feature = "redis")]
 pub(crate) use examine::examine;
 use flights::Flights;
@@ -85,6 +89,7 @@ struct State {
     sweep_at: usize,
     /// Calls to each server that nobody waits for.
     stragglers: PerServer<u32>,
+    behind: Behind,
 }
 
 /// A grant, for as long as it is held.
@@ -138,6 +143,7 @@ impl Quorum {
                 holds: HashMap::default(),
                 sweep_at: SWEEP_MIN,
                 stragglers: (0..servers).map(|_| 0).collect(),
+                behind: Behind::default(),
             }),
         });
         let face = |members: Vec<Arc<dyn Member>>| Self { shared: shared.clone(), members: members.into() };

@@ -1,16 +1,18 @@
 //! Giving a lock back at every server.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold_core::port::{Give, Release, Released, Reply};
-use leasehold_core::quorum::{PerServer, Sweep};
+use leasehold_core::quorum::{Hold, PerServer, Sweep, Vote};
 use leasehold_core::{Error, Moment, RequestId, lease};
 
 use super::alarm::Alarm;
 use super::background;
 use super::flights::{Flights, Landed};
-use super::{Held, Quorum};
+use super::quota::{Quota, unconstrained};
+use super::voting::voted_late;
+use super::{Held, Quorum, State};
 use crate::errand::Errand;
 
 /// Whoever gives back is answered by then, though servers are silent.
@@ -24,18 +26,29 @@ pub(super) struct Sweeping {
     sweeps: Vec<(Sweep, Release)>,
     quietly: bool,
     flights: Flights<Released>,
+    /// What is given back, where that is known, and its votes that nobody waited for.
+    late: Option<(Hold, Flights<Vote>)>,
+    quota: Quota,
     alarm: Alarm,
     /// Until every server was heard of: a process that ends must not leave locks behind.
     errand: Option<Errand>,
 }
 
 impl Sweeping {
-    pub(super) fn new(quorum: &Quorum, sweeps: Vec<(Sweep, Release)>, quietly: bool) -> Self {
+    pub(super) fn new(
+        quorum: &Quorum,
+        sweeps: Vec<(Sweep, Release)>,
+        late: Option<(Hold, Flights<Vote>)>,
+        quietly: bool,
+    ) -> Self {
+        late.iter().for_each(|(_, votes)| quorum.not_waited_for(votes));
         Self {
             quorum: quorum.clone(),
             sweeps,
             quietly,
             flights: Flights::new(),
+            late,
+            quota: Quota::default(),
             alarm: Alarm::new(),
             errand: Some(quorum.shared.errands.begin()),
         }
@@ -62,17 +75,43 @@ impl Sweeping {
         moved
     }
 
+    /// Votes that come now were overtaken by the release, or not: their servers say.
+    fn hear_votes(&mut self, task: &mut Context<'_>) -> bool {
+        let Some((hold, votes)) = &mut self.late else { return false };
+        let mut moved = false;
+        while let Poll::Ready(landed) = votes.poll(&self.quorum, task) {
+            let (server, executed) = (landed.server, landed.reply.as_ref().ok().map(|answered| answered.at));
+            let mut state = self.quorum.shared.state();
+            let State { clocks, health, .. } = &mut *state;
+            voted_late(hold, leasehold_clock::now(), clocks, health, landed);
+            let is_last = hold.is_answered(server);
+            if executed.is_some() || is_last {
+                self.sweeps.iter_mut().for_each(|(sweep, _)| sweep.executed(server, executed, is_last));
+            }
+            moved = true;
+        }
+        if votes.is_empty() {
+            self.late = None;
+        }
+        moved
+    }
+
     fn wakes(&self) -> Moment {
         self.sweeps.iter().map(|(sweep, _)| sweep.wakes()).min().unwrap_or(Moment::NEVER)
     }
 
     fn is_done(&self) -> bool {
-        self.sweeps.iter().all(|(sweep, _)| sweep.is_done())
+        self.late.is_none() && self.sweeps.iter().all(|(sweep, _)| sweep.is_done())
+    }
+
+    /// Whether nothing is left to be done as it stands; nobody is woken for what is.
+    pub(super) fn is_over(&mut self) -> bool {
+        self.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     /// Ready when nothing is left to be done.
     pub(super) fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        while self.step(task) {}
+        while self.step(task) | self.hear_votes(task) {}
         if self.sweeps.iter().all(|(sweep, _)| sweep.is_heard()) {
             self.errand = None;
         }
@@ -85,7 +124,8 @@ impl Sweeping {
 
     fn poll_verdict(&mut self, task: &mut Context<'_>) -> Poll<Result<Released, Error>> {
         loop {
-            let moved = self.step(task);
+            let waker = self.quota.of(self.sweeps[0].0.awaits(), task.waker());
+            let moved = self.step(&mut Context::from_waker(&waker));
             if let Some(verdict) = self.sweeps[0].0.verdict(leasehold_clock::now()) {
                 return Poll::Ready(verdict);
             }
@@ -108,12 +148,14 @@ impl Quorum {
 
     pub(super) async fn give(self, request: Release) -> Reply<Released> {
         let mut releasing = Releasing(Some(self.sweep_of(request)));
-        let verdict = std::future::poll_fn(|task| match &mut releasing.0 {
+        let verdict = unconstrained(|task| match &mut releasing.0 {
             Some(sweeping) => sweeping.poll_verdict(task),
             None => Poll::Pending,
         })
         .await;
-        drop(releasing);
+        if let Some(sweeping) = releasing.0.take() {
+            self.release_behind(sweeping);
+        }
         self.answer(verdict)
     }
 
@@ -127,15 +169,12 @@ impl Quorum {
                 self.settle(&mut held);
                 // A server that votes later may have it for a whole lease from then.
                 let left = held.ends.since(now) + held.hold.lease();
-                (held.hold.release(), held.hold.giving(request), Some(held.late), left)
+                (held.hold.release(), held.hold.giving(request), Some((held.hold, held.late)), left)
             }
             None => ((0..rules.servers()).map(|_| Some(None)).collect(), request, None, longest),
         };
-        if let Some(late) = late {
-            self.finish(late);
-        }
         let sweep = Sweep::begin(rules, traces, now, now + ANSWER, lease::surely_over(now, left));
-        Sweeping::new(self, vec![(sweep, request)], false)
+        Sweeping::new(self, vec![(sweep, request)], late, false)
     }
 
     /// Takes a name of what is held out of the books; the whole, when it is the last one.

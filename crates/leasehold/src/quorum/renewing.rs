@@ -3,19 +3,18 @@
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold_core::Moment;
 use leasehold_core::port::{Renew, Renewed, Reply};
-use leasehold_core::quorum::{Ballot, Upholding, Vote, Voted};
-use leasehold_core::{Moment, RequestId, waiting};
+use leasehold_core::quorum::{Upheld, Upholding};
 
 use super::Quorum;
 use super::alarm::Alarm;
+use super::anew::Lacking;
 use super::background;
 use super::flights::{Flights, Landed};
 
 /// Renewals go out in batches, and are waited for longer than a vote: nobody waits for them but the keeper.
 const SLOWEST: Duration = Duration::from_millis(500);
-/// So often a server is asked for its vote anew after one renewal.
-const TRIES: u32 = 6;
 
 impl Quorum {
     pub(super) async fn uphold(self, leases: Vec<Renew>) -> Reply<Vec<Renewed>> {
@@ -69,19 +68,14 @@ impl Quorum {
     }
 
     /// Behind the verdict: hears the other servers, and asks those anew that vote and do not have what a majority has.
-    fn look_for_votes(
-        &self,
-        mut upholding: Upholding,
-        mut flights: Flights<leasehold_core::quorum::Upheld>,
-        leases: Vec<Renew>,
-    ) {
+    fn look_for_votes(&self, mut upholding: Upholding, mut flights: Flights<Upheld>, leases: Vec<Renew>) {
         if self.shared.is_forked() {
             return;
         }
         while let Some(Landed { server, sent, reply, .. }) = flights.ended(self) {
             upholding.answered(server, sent, leasehold_clock::now(), reply);
         }
-        if flights.is_empty() && (0..leases.len()).all(|lease| upholding.vacant(lease).next().is_none()) {
+        if flights.is_empty() && lacking(&upholding, &leases).is_empty() {
             return;
         }
         let quorum = self.clone();
@@ -93,69 +87,20 @@ impl Quorum {
                 }
                 upholding.answered(server, sent, now, reply);
             }
-            quorum.ask_anew(&upholding, &leases).await;
+            quorum.ask_anew(lacking(&upholding, &leases)).await;
         });
     }
+}
 
-    /// Asks every server that lacks a lease; one where somebody else is trying just then is asked again, so that a lock that many want
-    /// does not end with the servers that forgot it.
-    async fn ask_anew(&self, upholding: &Upholding, leases: &[Renew]) {
-        let mut vacant: Vec<(usize, usize)> = Vec::new();
-        for lease in 0..leases.len() {
-            vacant.extend(upholding.vacant(lease).map(|server| (lease, server)));
-        }
-        for tries in 0..TRIES {
-            if tries > 0 {
-                let pause = waiting::retry_pause(&mut self.state().rng, tries);
-                self.pause(pause).await;
-            }
-            let mut votes = Flights::new();
-            let mut asked = Vec::new();
-            for (lease, server, id, sent, ballot) in self.ballots(&vacant, leases) {
-                let number = u32::try_from(asked.len()).unwrap_or(u32::MAX);
-                votes.send(server, number, sent, self.members[server].vote(ballot));
-                asked.push((lease, id));
-            }
-            vacant.clear();
-            while let Some(Landed { server, round, reply, .. }) = votes.next(self).await {
-                let (lease, id) = asked[round as usize];
-                self.voted_anew(id, server, &reply);
-                if matches!(&reply, Ok(answered) if matches!(answered.result.voted, Voted::Busy(_))) {
-                    vacant.push((lease, server));
-                }
-            }
-            if vacant.is_empty() {
-                return;
-            }
-        }
+/// Which servers vote, and do not have a lease that a majority has.
+fn lacking(upholding: &Upholding, leases: &[Renew]) -> Vec<Lacking> {
+    let mut lacking = Vec::new();
+    for (number, Renew { lease, hold, term, .. }) in leases.iter().enumerate() {
+        let Some(request) = *hold else { continue };
+        lacking.extend(upholding.vacant(number).map(|server| {
+            let (name, fence, term) = (lease.name.clone(), lease.fence, *term);
+            Lacking { server, request, name, fence, term }
+        }));
     }
-
-    /// Ballots for those that are still held: of a lease, to a server.
-    fn ballots(&self, vacant: &[(usize, usize)], leases: &[Renew]) -> Vec<(usize, usize, RequestId, Moment, Ballot)> {
-        let now = leasehold_clock::now();
-        let mut state = self.state();
-        let state = &mut *state;
-        let mut ballots = Vec::new();
-        for (lease, server) in vacant.iter().copied() {
-            let renew = &leases[lease];
-            let Some(id) = renew.hold else { continue };
-            let Some(held) = state.holds.get_mut(&id).filter(|held| now < held.ends) else { continue };
-            if held.hold.block().first != renew.lease.fence || !held.names.contains(&renew.lease.name) {
-                continue;
-            }
-            let rules = &self.shared.rules;
-            let ballot = held.hold.ask_anew(rules, server, &held.names, renew.term, now, &state.clocks);
-            ballots.extend(ballot.map(|ballot| (lease, server, id, now, ballot)));
-        }
-        ballots
-    }
-
-    fn voted_anew(&self, id: RequestId, server: usize, reply: &Reply<Vote>) {
-        let now = leasehold_clock::now();
-        let mut state = self.state();
-        let shown = state.clocks.latest(server, now).unwrap_or_default();
-        if let Some(held) = state.holds.get_mut(&id) {
-            held.hold.asked_anew(server, shown, reply);
-        }
-    }
+    lacking
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use leasehold_core::port::{Acquire, Acquired, Give, Release, Reply};
 use leasehold_core::quorum::attempt::Send;
-use leasehold_core::quorum::{Attempt, Hold, Sweep, Verdict, Vote};
+use leasehold_core::quorum::{Attempt, Clocks, Health, Hold, Sweep, Verdict, Vote};
 use leasehold_core::{Moment, Name, Outcome, RequestId, lease, waiting};
 
 use super::alarm::Alarm;
 use super::background;
 use super::flights::{Flights, Landed};
+use super::quota::{Quota, unconstrained};
 use super::releasing::Sweeping;
-use super::{Held, Quorum};
+use super::{Held, Quorum, State};
 
 /// Where nobody has a majority because several asked at the same time, it is tried again so often before that is called busy.
 const TRIES: u32 = 4;
@@ -39,7 +40,7 @@ impl Quorum {
                 return self.answer(Ok(Acquired::TooLate));
             }
             let mut voting = Voting::begin(&self, &request, now);
-            let verdict = std::future::poll_fn(|task| voting.poll(task)).await;
+            let verdict = unconstrained(|task| voting.poll(task)).await;
             match verdict {
                 Verdict::Granted(mut granted) => {
                     voting.keep(request.request, now + granted.left);
@@ -81,7 +82,7 @@ impl Quorum {
         }
         let held = self.state().holds.remove(&request.request)?;
         let mut voting = Voting::repeat(self, &held.hold, began);
-        match std::future::poll_fn(|task| voting.poll(task)).await {
+        match unconstrained(|task| voting.poll(task)).await {
             Verdict::Granted(granted) => {
                 voting.keep(request.request, began + granted.left);
                 Some(Acquired::Granted(request.names.as_slice().iter().map(|_| granted).collect()))
@@ -125,6 +126,7 @@ struct Voting {
     quorum: Quorum,
     attempt: Option<Attempt>,
     flights: Flights<Vote>,
+    quota: Quota,
     alarm: Alarm,
 }
 
@@ -146,7 +148,8 @@ impl Voting {
 
     fn of(quorum: &Quorum, (attempt, sends): (Attempt, Vec<Send>), now: Moment) -> Self {
         let quorum = quorum.clone();
-        let mut voting = Self { quorum, attempt: Some(attempt), flights: Flights::new(), alarm: Alarm::new() };
+        let (flights, quota, alarm) = (Flights::new(), Quota::default(), Alarm::new());
+        let mut voting = Self { quorum, attempt: Some(attempt), flights, quota, alarm };
         voting.send(now, sends);
         voting
     }
@@ -160,8 +163,9 @@ impl Voting {
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<Verdict> {
         loop {
-            let landed = self.flights.poll(&self.quorum, task);
             let Some(attempt) = &mut self.attempt else { return Poll::Pending };
+            let waker = self.quota.of(attempt.awaits(), task.waker());
+            let landed = self.flights.poll(&self.quorum, &mut Context::from_waker(&waker));
             let (now, mut guard) = (leasehold_clock::now(), self.quorum.shared.state());
             let state = &mut *guard;
             let sends = match landed {
@@ -185,28 +189,32 @@ impl Voting {
         }
     }
 
-    /// It was granted: whatever is still under way is looked at when it is given back.
+    /// It was granted: whatever is still under way is looked at later, and wakes nobody.
     fn keep(mut self, request: RequestId, ends: Moment) {
         let Some(attempt) = self.attempt.take() else { return };
         let names = attempt.request().names.as_slice().to_vec();
-        let late = std::mem::replace(&mut self.flights, Flights::new());
-        let held = Held { hold: Hold::of(attempt), names, ends, late };
-        self.quorum.state().keep(leasehold_clock::now(), request, held);
+        let mut held = Held { hold: Hold::of(attempt), names, ends, late: std::mem::take(&mut self.flights) };
+        self.quorum.settle(&mut held);
+        let joined_from = held.hold.vacant().next().map(|_| held.hold.joined_from());
+        let mut state = self.quorum.state();
+        state.keep(leasehold_clock::now(), request, held);
+        if let Some(from) = joined_from {
+            self.quorum.join_behind(&mut state, from, request);
+        }
     }
 
     /// It was not granted: gives everything back, and waits no longer than it takes to send that.
     async fn give_back(mut self) {
         let Some(attempt) = self.attempt.take() else { return };
-        let late = std::mem::replace(&mut self.flights, Flights::new());
-        let mut sweeping = sweeping(&self.quorum, &attempt);
+        let late = std::mem::take(&mut self.flights);
+        let mut sweeping = sweeping(&self.quorum, attempt, late);
         std::future::poll_fn(|task| {
             // Sent before anything else of ours, so that it does not stand in our own way.
             let _ = sweeping.poll(task);
             Poll::Ready(())
         })
         .await;
-        self.quorum.go_on(sweeping);
-        self.quorum.finish(late);
+        self.quorum.release_behind(sweeping);
     }
 }
 
@@ -225,7 +233,7 @@ fn remains(request: &Acquire, name: Name) -> Release {
 }
 
 /// Gives back what an attempt may have taken, name by name.
-fn sweeping(quorum: &Quorum, attempt: &Attempt) -> Sweeping {
+fn sweeping(quorum: &Quorum, attempt: Attempt, late: Flights<Vote>) -> Sweeping {
     let (now, rules) = (leasehold_clock::now(), &quorum.shared.rules);
     let lease = attempt.request().lease;
     let give_up = lease::surely_over(now + rules.limit(lease) * 4, lease);
@@ -234,7 +242,8 @@ fn sweeping(quorum: &Quorum, attempt: &Attempt) -> Sweeping {
         let sweep = Sweep::begin(rules, attempt.traces(), now, Moment::NEVER, give_up);
         (sweep, attempt.giving_back(name))
     });
-    Sweeping::new(quorum, sweeps.collect(), true)
+    let sweeps = sweeps.collect();
+    Sweeping::new(quorum, sweeps, Some((Hold::of(attempt), late)), true)
 }
 
 impl Drop for Voting {
@@ -243,9 +252,8 @@ impl Drop for Voting {
         if let Some(attempt) = self.attempt.take()
             && !self.quorum.shared.is_forked()
         {
-            let late = std::mem::replace(&mut self.flights, Flights::new());
-            self.quorum.go_on(sweeping(&self.quorum, &attempt));
-            self.quorum.finish(late);
+            let late = std::mem::take(&mut self.flights);
+            self.quorum.go_on(sweeping(&self.quorum, attempt, late));
         }
     }
 }
@@ -257,10 +265,7 @@ impl Quorum {
         if flights.is_empty() || self.shared.is_forked() {
             return;
         }
-        {
-            let mut state = self.state();
-            flights.servers().for_each(|server| state.stragglers[server] += 1);
-        }
+        self.not_waited_for(&flights);
         let quorum = self.clone();
         background::spawn(async move {
             while let Some(Landed { server, reply, .. }) = flights.next(&quorum).await {
@@ -271,16 +276,28 @@ impl Quorum {
         });
     }
 
+    /// Servers whose calls nobody waits for are left out for a while, when there are many.
+    pub(super) fn not_waited_for<T: Unpin>(&self, flights: &Flights<T>) {
+        let mut state = self.state();
+        flights.servers().for_each(|server| state.stragglers[server] += 1);
+    }
+
     /// Votes that came after the verdict.
     pub(super) fn settle(&self, held: &mut Held) {
-        while let Some(Landed { server, round, sent, reply }) = held.late.ended(self) {
-            let now = leasehold_clock::now();
-            let failed = reply.as_ref().err().cloned();
+        while let Some(landed) = held.late.ended(self) {
             let mut state = self.state();
-            held.hold.voted(now, &state.clocks, server, round, sent, reply);
-            if let Some(error) = failed.filter(|error| error.outcome() != Outcome::Applied) {
-                state.health.failed(server, now, Some(error));
-            }
+            let State { clocks, health, .. } = &mut *state;
+            voted_late(&mut held.hold, leasehold_clock::now(), clocks, health, landed);
         }
+    }
+}
+
+/// A vote that came after the verdict.
+pub(super) fn voted_late(hold: &mut Hold, now: Moment, clocks: &Clocks, health: &mut Health, landed: Landed<Vote>) {
+    let Landed { server, round, sent, reply } = landed;
+    let failed = reply.as_ref().err().cloned();
+    hold.voted(now, clocks, server, round, sent, reply);
+    if let Some(error) = failed.filter(|error| error.outcome() != Outcome::Applied) {
+        health.failed(server, now, Some(error));
     }
 }

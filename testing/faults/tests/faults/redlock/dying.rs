@@ -108,9 +108,8 @@ async fn rolling_restart() -> Checked {
     let fence = guard.fence();
     let enough = Arc::new(AtomicBool::new(false));
     let other = tokio::spawn(tries_all_the_time(two.clone(), fence, enough.clone()));
-    // What the other one had when it was granted is asked for with the next renewal.
-    let all = |five: &Five| five.servers.iter().try_fold(true, |all, server| Ok(all & holds(server)?));
-    five.until("all have it", || all(&five), async || Ok(())).await?;
+    // What the other one had when it was granted is asked for once more.
+    five.until("all have it", || five.all_have_it(), async || Ok(())).await?;
     for number in 0..five.servers.len() {
         five.servers[number].restart_empty()?;
         let again = || votes(&five.servers[number]);
@@ -123,7 +122,7 @@ async fn rolling_restart() -> Checked {
         };
         five.until("it votes again", again, is_kept).await?;
     }
-    five.until("all have it again", || all(&five), async || Ok(())).await?;
+    five.until("all have it again", || five.all_have_it(), async || Ok(())).await?;
     assert!(guard.is_valid());
     let lost = tokio::time::timeout(Duration::ZERO, guard.lost()).await;
     assert!(lost.is_err(), "it was lost: {lost:?}");

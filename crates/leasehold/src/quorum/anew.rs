@@ -1,0 +1,81 @@
+//! Servers that lack what a majority has are asked for their vote anew: after a renewal, and right after a grant.
+
+use std::time::Duration;
+
+use leasehold_core::port::Reply;
+use leasehold_core::quorum::{Ballot, Vote, Voted};
+use leasehold_core::{Fence, Moment, Name, RequestId, waiting};
+
+use super::Quorum;
+use super::flights::{Flights, Landed};
+
+/// So often a server is asked where somebody else is trying just then.
+const TRIES: u32 = 6;
+
+/// A server that does not have what is held.
+pub(super) struct Lacking {
+    pub(super) server: usize,
+    pub(super) request: RequestId,
+    pub(super) name: Name,
+    pub(super) fence: Fence,
+    /// For how long it is to have it.
+    pub(super) term: Duration,
+}
+
+impl Quorum {
+    /// Asks every server that lacks a lease; one where somebody else is trying just then is asked again, so that a lock that many want
+    /// does not end with the servers that forgot it.
+    pub(super) async fn ask_anew(&self, mut lacking: Vec<Lacking>) {
+        for tries in 0..TRIES {
+            if tries > 0 {
+                let pause = waiting::retry_pause(&mut self.state().rng, tries);
+                self.pause(pause).await;
+            }
+            let mut votes = Flights::new();
+            let mut asked = Vec::new();
+            for (lacking, sent, ballot) in self.ballots(lacking) {
+                let number = u32::try_from(asked.len()).unwrap_or(u32::MAX);
+                votes.send(lacking.server, number, sent, self.members[lacking.server].vote(ballot));
+                asked.push(Some(lacking));
+            }
+            lacking = Vec::new();
+            while let Some(Landed { server, round, reply, .. }) = votes.next(self).await {
+                let Some(asked) = asked[round as usize].take() else { continue };
+                self.voted_anew(asked.request, server, &reply);
+                if matches!(&reply, Ok(answered) if matches!(answered.result.voted, Voted::Busy(_))) {
+                    lacking.push(asked);
+                }
+            }
+            if lacking.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Ballots for those that are still held.
+    fn ballots(&self, lacking: Vec<Lacking>) -> Vec<(Lacking, Moment, Ballot)> {
+        let now = leasehold_clock::now();
+        let mut state = self.state();
+        let state = &mut *state;
+        let mut ballots = Vec::new();
+        for lacking in lacking {
+            let Some(held) = state.holds.get_mut(&lacking.request).filter(|held| now < held.ends) else { continue };
+            if held.hold.block().first != lacking.fence || !held.names.contains(&lacking.name) {
+                continue;
+            }
+            let (rules, names) = (&self.shared.rules, &held.names);
+            let ballot = held.hold.ask_anew(rules, lacking.server, names, lacking.term, now, &state.clocks);
+            ballots.extend(ballot.map(|ballot| (lacking, now, ballot)));
+        }
+        ballots
+    }
+
+    fn voted_anew(&self, id: RequestId, server: usize, reply: &Reply<Vote>) {
+        let now = leasehold_clock::now();
+        let mut state = self.state();
+        let shown = state.clocks.latest(server, now).unwrap_or_default();
+        if let Some(held) = state.holds.get_mut(&id) {
+            held.hold.asked_anew(server, shown, reply);
+        }
+    }
+}
