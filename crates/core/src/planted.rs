@@ -114,6 +114,14 @@ pub enum Bug {
     FenceByMax,
     /// Of a quorum: a renewal makes a lock again that was gone.
     ExtensionRecreates,
+    /// Of a quorum: servers that missed a grant are asked anew though it is being given back.
+    AnewAfterRelease,
+    /// Of a quorum: a release does not reckon with ballots asked anew that may come after it.
+    AnewOvertaken,
+    /// Of a quorum: a lease counts from when one server was asked anew, and not from when a majority was asked.
+    AnewProlongs,
+    /// Of a quorum: a release is not sent again once the last ballot is answered, whichever of them came first.
+    OvertakenByBallot,
 }
 
 impl Bug {
@@ -177,6 +185,10 @@ impl Bug {
         Self::ReleaseOnlyGranted,
         Self::FenceByMax,
         Self::ExtensionRecreates,
+        Self::AnewAfterRelease,
+        Self::AnewOvertaken,
+        Self::AnewProlongs,
+        Self::OvertakenByBallot,
     ];
 }
 

@@ -118,8 +118,11 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
         | Bug::NoQuarantine
         | Bug::QuarantineByUptime
         | Bug::QuarantineByBirthKey
-        | Bug::ValidityFromReply => &["exclusion", "fence order"],
-        Bug::ReleaseOnlyGranted => &["nothing left over"],
+        | Bug::ValidityFromReply
+        | Bug::AnewProlongs => &["exclusion", "fence order"],
+        Bug::ReleaseOnlyGranted | Bug::AnewAfterRelease | Bug::AnewOvertaken | Bug::OvertakenByBallot => {
+            &["nothing left over"]
+        }
         Bug::FenceByMax => &["fence order"],
         Bug::ExtensionRecreates => &["no revival"],
         // Whatever stays behind is found at the end, or by those who wait for it.

@@ -435,6 +435,10 @@ impl Attempt {
         }
     }
 
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// The fences that were proposed last.
     pub fn block(&self) -> Block {
         self.block

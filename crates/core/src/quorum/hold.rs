@@ -9,6 +9,7 @@ use super::{PerServer, Rules};
 use crate::error::Outcome;
 use crate::fence::{Block, Fence};
 use crate::name::{Name, Names};
+use crate::planted::Bug;
 use crate::port::{Acquire, Give, Release, Reply};
 use crate::time::{Moment, StoreTime};
 
@@ -72,7 +73,8 @@ impl Hold {
         let latest = clocks.latest(server, now)?;
         // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
         let (open, until) = self.anew[server];
-        if self.released || open > 0 && latest <= until {
+        let released = self.released && !rules.planted.is(Bug::AnewAfterRelease);
+        if released || open > 0 && latest <= until {
             return None;
         }
         let not_after = latest + rules.limit(term);
@@ -113,7 +115,8 @@ impl Hold {
             .iter()
             .zip(&self.anew)
             .map(|(trace, (open, until))| {
-                let anew = (*open > 0).then_some(*until);
+                let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
+                let anew = (reckoned && *open > 0).then_some(*until);
                 Some(trace.flatten().max(anew))
             })
             .collect()

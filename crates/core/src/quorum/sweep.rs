@@ -2,6 +2,7 @@
 
 use super::{PerServer, Rules, Said};
 use crate::error::{Error, Outcome};
+use crate::planted::Bug;
 use crate::port::{Answered, Released, Reply};
 use crate::time::{Moment, StoreTime};
 use crate::waiting::{self, Rng};
@@ -116,8 +117,8 @@ impl Sweep {
         if !is_last {
             return;
         }
-        seat.unsure = seat.executed;
-        if matches!(seat.state, State::Due(_)) && seat.gave.is_some() && seat.gave > seat.executed {
+        seat.unsure = if self.rules.planted.is(Bug::OvertakenByBallot) { None } else { seat.executed };
+        if matches!(seat.state, State::Due(_)) && seat.gave.is_some() && seat.gave > seat.unsure {
             seat.state = State::Done;
         }
     }

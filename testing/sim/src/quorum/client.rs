@@ -8,7 +8,7 @@ use leasehold_core::port::{Acquire, Answered, Give, Granted, Mode, Release, Rele
 use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::hold::Hold;
 use leasehold_core::quorum::{
-    Attempt, Ballot, Clocks, Health, PerServer, Rules, Sweep, Upheld, Upholding, Verdict, Vote,
+    Attempt, Ballot, Clocks, Health, PerServer, Rules, Sweep, Upheld, Upholding, Verdict, Vote, Voted,
 };
 use leasehold_core::waiting::Rng;
 use leasehold_core::{ClientId, Error, ErrorKind, Fence, Lease, Moment, Name, Names, Outcome, RequestId, StoreOwner};
@@ -255,6 +255,11 @@ impl Client {
                     && holding.number == number
                 {
                     holding.hold.asked_anew(server, shown, &reply);
+                    if let Ok(Answered { result: Vote { voted: Voted::Took { left }, .. }, .. }) = reply
+                        && self.planted.is(Bug::AnewProlongs)
+                    {
+                        holding.deadline = holding.deadline.max(lease::deadline(sent, left));
+                    }
                 }
                 for sweeping in self.sweeps.iter_mut().filter(|sweeping| sweeping.attempt == number) {
                     sweeping.hold.asked_anew(server, shown, &reply);
@@ -457,11 +462,13 @@ impl Client {
         }
         let State::Holding(holding) = &mut self.state else { return };
         if now >= holding.deadline.min(holding.ends) {
-            return self.let_go(now);
+            return self.let_go(now, out);
         }
         if now >= holding.join_due {
             holding.join_due = Moment::NEVER;
-            let (vacant, term): (Vec<usize>, _) = (holding.hold.vacant().collect(), holding.deadline.since(now));
+            let vacant: Vec<usize> = holding.hold.vacant().collect();
+            let whole = self.planted.is(Bug::AnewProlongs);
+            let term = if whole { self.lease } else { holding.deadline.since(now) };
             self.ask_anew(now, &vacant, term, out);
         }
         let State::Holding(holding) = &mut self.state else { return };
@@ -503,24 +510,28 @@ impl Client {
     /// Asks servers for their vote anew that do not have what is held.
     fn ask_anew(&mut self, now: Moment, vacant: &[usize], term: Duration, out: &mut Vec<Deed>) {
         let State::Holding(holding) = &mut self.state else { return };
+        let (attempt, names) = (holding.number, std::slice::from_ref(&self.name));
         let mut ballots: Vec<(usize, Ballot)> = Vec::new();
         for server in vacant.iter().copied() {
-            let names = std::slice::from_ref(&self.name);
             let ballot = holding.hold.ask_anew(&self.rules, server, names, term, now, &self.clocks);
             ballots.extend(ballot.map(|ballot| (server, ballot)));
         }
-        let attempt = holding.number;
         for (server, ballot) in ballots {
             self.send(now, What::Anew { attempt }, server, Ask::Vote(Box::new(ballot)), out);
         }
     }
 
-    fn let_go(&mut self, now: Moment) {
+    fn let_go(&mut self, now: Moment, out: &mut Vec<Deed>) {
         let think = Duration::from_micros(self.chance.within(0..200_000));
         let idle = State::Idle { until: now + think };
-        let State::Holding(mut holding) = std::mem::replace(&mut self.state, idle) else { return };
-        let give_up = lease::surely_over(now + self.rules.limit(self.lease), self.lease);
+        let State::Holding(holding) = &mut self.state else { return };
         let traces: PerServer<_> = holding.hold.release();
+        if self.planted.is(Bug::AnewAfterRelease) {
+            let vacant: Vec<usize> = holding.hold.vacant().collect();
+            self.ask_anew(now, &vacant, self.lease, out);
+        }
+        let State::Holding(holding) = std::mem::replace(&mut self.state, idle) else { return };
+        let give_up = lease::surely_over(now + self.rules.limit(self.lease), self.lease);
         let sweep = Sweep::begin(&self.rules, traces, now, now + CALL_LIMIT, give_up);
         let release = holding.hold.giving(Release {
             client: self.id,
