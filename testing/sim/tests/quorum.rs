@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Answered, Mode, Released, Reply};
+use leasehold_core::port::{Acquire, Answered, Busy, Holder, Mode, News, Released, Reply};
 use leasehold_core::quorum::{Attempt, Clocks, Hold, PerServer, Rules, Standing, Sweep, Verdict, Vote, Voted};
 use leasehold_core::waiting::Rng;
 use leasehold_core::{
@@ -121,6 +121,43 @@ fn who_missed_a_grant_may_join_it() {
     hold.release();
     let term = Duration::from_secs(30);
     assert!(hold.ask_anew(&rules, 4, &[name], term, at(70), &clocks).is_none(), "it was given back");
+}
+
+/// A server that recovers has forgotten who holds a lock, and may have what somebody tried there since: it is believed last.
+#[test]
+fn whoever_is_named_is_named_by_servers_that_vote() {
+    let name = Name::new("l").unwrap();
+    let (rules, clocks) = (rules(5), clocks(5, 0));
+    let left_out: PerServer<_> = (0..5).map(|_| None).collect();
+    let (mut attempt, _) = Attempt::begin(&rules, request(std::slice::from_ref(&name)), at(0), &clocks, left_out);
+    let by = |number| StoreOwner::Private(RequestId { client: ClientId([3, 4]), number });
+    let busy = |standing, number| {
+        let holder = Holder {
+            owner: by(number),
+            fence: None,
+            holds: 1,
+            left: None,
+            lease: None,
+            since: None,
+            broken: false,
+            about: Default::default(),
+        };
+        let busy = Busy { name: name.clone(), holder: Some(holder), free_in: None, news: News::default() };
+        Ok(Answered { at: store(1), result: Vote { standing, voted: Voted::Busy(Box::new(busy)) } })
+    };
+    let recovers = Standing::Recovering { left: MS };
+    for (server, said) in [(0, busy(Standing::Votes, 1)), (1, busy(recovers, 2)), (2, busy(recovers, 2))] {
+        attempt.voted(at(1), &clocks, server, 1, at(0), said);
+    }
+    for now in [1, 50] {
+        attempt.tick(at(now), &clocks);
+        if let Some(verdict) = attempt.verdict(at(now), &mut Rng::new(1)) {
+            let Verdict::Busy { busy, .. } = verdict else { panic!("{verdict:?}") };
+            assert_eq!(busy.holder.map(|holder| holder.owner), Some(by(1)));
+            return;
+        }
+    }
+    panic!("no verdict");
 }
 
 /// A release is repeated where a ballot may have come after it, and only there.

@@ -334,7 +334,10 @@ impl Attempt {
             return Verdict::Failed { error: self.failure(), silent };
         }
         let same = |one: &&Busy| busy.iter().filter(|other| is_same(one, other)).count();
-        let most = busy.iter().copied().max_by_key(same).expect("somebody is busy");
+        // A server that recovers may have what was tried there since, and has forgotten who holds it.
+        let voting: PerServer<&Busy> = self.seats.iter().filter(|seat| seat.is_up()).filter_map(Seat::busy).collect();
+        let told = |one: &&Busy| voting.iter().filter(|other| is_same(one, other)).count();
+        let most = busy.iter().copied().max_by_key(|one| (told(one), same(one))).expect("somebody is busy");
         let split = same(&most) < majority;
         let mut busy_of_most = most.clone();
         busy_of_most.free_in = if split {
