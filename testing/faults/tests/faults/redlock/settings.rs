@@ -60,7 +60,7 @@ async fn servers() -> Checked {
     ] {
         let error = Client::connect(&format!("redlock://{wrong}")).await.expect_err("a wrong URL");
         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-        assert!(error.message().contains(why), "{why:?} is missing: {error}");
+        assert!(error.to_string().contains(why), "{why:?} is missing: {error}");
     }
     for good in
         [format!("{one},{two},{three}?quarantine=0s"), format!("{one},{two},{three},{four}?quarantine=0s&even=yes")]
