@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::Client;
+use leasehold::{Client, Lock};
 use leasehold_faults::servers;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Value};
@@ -209,6 +209,7 @@ pub(crate) fn solo() -> Vec<Figure> {
 pub(crate) fn fleet() -> Vec<Figure> {
     let (place, runtime) = (Place::new(), load::runtime());
     let client = place.client(&runtime);
+    let plain = runtime.block_on(Client::connect(&format!("{}?layout=plain", place.url()))).expect("a client");
     let bare = runtime.block_on(Bare::connect(&place));
     let rslock = rslock::LockManager::new(vec![place.url()]);
     let rounds = SideBySide::new("/s")
@@ -223,17 +224,8 @@ pub(crate) fn fleet() -> Vec<Figure> {
                 }
             })
         })
-        .thing("redis:", || {
-            rate(&runtime, |task, stop, count| {
-                let lock = client.lock(format!("ours-{task}"));
-                async move {
-                    while !stop.load(Ordering::Relaxed) {
-                        lock.acquire().await.expect("a grant").release().await.expect("a release");
-                        count.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            })
-        })
+        .thing("redis:", || rate_of_locks(&runtime, |task| client.lock(format!("ours-{task}"))))
+        .thing("plain", || rate_of_locks(&runtime, |task| plain.lock(format!("plain-{task}"))))
         .thing("rslock", || {
             rate(&runtime, |task, stop, count| {
                 let locks = rslock.clone();
@@ -254,7 +246,21 @@ pub(crate) fn fleet() -> Vec<Figure> {
         Figure::median("ratio", &rounds.ratio("redis:", "bare"), "").at_least(0.9),
         Figure::median("rslock, which has no fences", &rounds.of("rslock"), "/s"),
         Figure::median("ratio to rslock", &rounds.ratio("redis:", "rslock"), "").at_least(1.0),
+        Figure::median("the same in its layout", &rounds.ratio("plain", "rslock"), ""),
     ]
+}
+
+/// Takes and releases of locks that nobody else wants.
+fn rate_of_locks(runtime: &Runtime, lock: impl Fn(usize) -> Lock) -> f64 {
+    rate(runtime, |task, stop, count| {
+        let lock = lock(task);
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                lock.acquire().await.expect("a grant").release().await.expect("a release");
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    })
 }
 
 fn rate<F>(runtime: &Runtime, task: impl Fn(usize, Arc<AtomicBool>, Arc<AtomicU64>) -> F) -> f64
