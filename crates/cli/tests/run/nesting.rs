@@ -301,3 +301,14 @@ fn one_that_has_joined_a_lock_further_out_ends_when_the_outermost_is_killed() {
     assert_eq!(code(&output(place.run("a", &["true"]))), 0);
     assert!(kill_process(left, Signal::CONT).is_err(), "it works beside the next holder");
 }
+
+/// It stands before a comma when names are put together, where it would make that comma one of the name's.
+#[test]
+fn a_backslash_at_the_end_of_a_name_hides_no_run_around() {
+    let place = Place::new();
+    let mut run = place.program();
+    let line = format!("{}; echo $?", inside("b --no-wait", "echo $LEASEHOLD_NAME"));
+    run.args(["run", r"b,a\", "-c", &line]);
+    let output = output(run);
+    assert_eq!(stdout(&output), "b\n0\n", "{}", stderr(&output));
+}
