@@ -312,3 +312,17 @@ fn a_backslash_at_the_end_of_a_name_hides_no_run_around() {
     let output = output(run);
     assert_eq!(stdout(&output), "b\n0\n", "{}", stderr(&output));
 }
+
+/// Nothing is shared there, so nothing can be joined, nor waited for, nor lost.
+#[test]
+fn in_a_store_of_one_process_there_is_no_run_around() {
+    let place = Place::new();
+    let alone = |words: &str, line: &str| inside(words, line).replacen("run", "--store memory: run", 1);
+    for names in ["a", "a,z"] {
+        let line = format!("{}; echo $?", alone(&format!("{names} --wait 5s"), "echo $LEASEHOLD_NAME"));
+        let mut run = place.shell("a", &line);
+        run.env("LEASEHOLD_STORE", "memory:");
+        let output = output(run);
+        assert_eq!(stdout(&output), format!("{names}\n0\n"), "{}", stderr(&output));
+    }
+}
