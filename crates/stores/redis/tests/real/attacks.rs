@@ -172,11 +172,16 @@ async fn a_user_without_channels_releases() -> Checked {
 }
 
 async fn a_user_without_expiry_leaves_nothing() -> Checked {
-    let server = Redis::with(Settings::default().users("user default on nopass ~* &* +@all -pexpire"))?;
-    let client = client(&server).await?;
-    let error = client.lock("a").acquire().await.expect_err("it may not");
-    assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
-    assert_eq!(number(&server, &["EXISTS", "a"])?, 0, "a lock was left for ever");
+    let some = "+@read +@string +@hash +@sortedset +@scripting +@pubsub +@connection +time";
+    for rights in ["+@all -pexpire", "+@all -pexpire -del", "+@all -pexpire -pttl", "+@all -pexpire -hdel -del", some] {
+        let server = Redis::with(Settings::default().users(&format!("user default on nopass ~* &* {rights}")))?;
+        let client = client(&server).await?;
+        for lock in [client.lock("a"), client.lock("a").owned_by(&Owner::explicit("me")?)] {
+            let error = lock.acquire().await.expect_err("it may not");
+            assert_eq!(error.kind(), ErrorKind::Unfit, "{rights}: {error}");
+            assert_ne!(number(&server, &["PTTL", "a"])?, -1, "{rights}: a lock was left for ever");
+        }
+    }
     Ok(())
 }
 
