@@ -7,8 +7,9 @@ local function take(key, owner, request, count, ms)
   redis.call('HSET', key, owner, count)
   local set = redis.pcall('PEXPIRE', key, ms)
   if type(set) == 'table' and set.err then
-    -- Whoever may not set an expiry must not leave a lock for ever.
-    if redis.call('PTTL', key) == -1 then redis.call('DEL', key) end
+    -- Whoever may not set an expiry must not leave a lock for ever. It need not have the right to delete; what it wrote the fence with does it.
+    local left = redis.pcall('PTTL', key)
+    if type(left) ~= 'number' or left == -1 then redis.call('SET', key, '', 'PXAT', 1) end
     error(set)
   end
 end
