@@ -16,9 +16,11 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Name>, Error> {
     Ok(names)
 }
 
-/// Puts names together as [`parse`] reads them.
+/// Puts names together as [`parse`] reads them. One that ends with a backslash stands last, where no comma follows: there it was given, for
+/// there is no other way to give it.
 pub(crate) fn join(names: &[Name]) -> String {
-    let escaped: Vec<String> = names.iter().map(|name| name.as_str().replace(',', "\\,")).collect();
+    let mut escaped: Vec<String> = names.iter().map(|name| name.as_str().replace(',', "\\,")).collect();
+    escaped.sort_by_key(|name| name.ends_with('\\'));
     escaped.join(",")
 }
 
@@ -55,6 +57,7 @@ mod tests {
     fn an_escaped_comma_belongs_to_the_name() {
         assert_eq!(names(r"a\,b,c\d"), ["a,b", r"c\d"]);
         assert_eq!(join(&parse(r"c,a\,b").unwrap()), r"a\,b,c");
+        assert_eq!(join(&parse(r"c,b,a\").unwrap()), r"b,c,a\");
     }
 
     #[test]
