@@ -28,6 +28,11 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
 /// A store of one process.
 const ALONE: &str = "memory:";
 
+/// Whether nothing there is shared with any other process.
+pub(crate) fn is_alone(client: &Client) -> bool {
+    client.store_label().starts_with(ALONE)
+}
+
 /// A store to look at, for commands that take no lock.
 pub(crate) enum Seen {
     Store(Client),
@@ -55,7 +60,7 @@ pub(crate) fn nothing_held(owner: &Owner, names: &[Name], label: &str) -> Failur
 /// Connects for a command that waits for a lock: a store that does not answer is tried again for as long as that.
 pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {
     let client = try_for_long(settings, waiting).await?;
-    if client.store_label().starts_with(ALONE) {
+    if is_alone(&client) {
         let what = "is seen by this process alone, so this lock keeps no other out; --store file:PATH does";
         output::note(&format!("{} {what}", client.store_label()));
     }

@@ -10,7 +10,7 @@ use super::environment::{Around, Nesting, Outer};
 use super::times::{self, Times};
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::{human, names, settings};
+use crate::{human, names, settings, store};
 
 /// A lock as it is to be taken.
 pub(crate) struct Plan {
@@ -72,6 +72,9 @@ fn owner(args: &RunArgs, joined: Option<&Outer>) -> Result<Owner, Failure> {
 /// The `run` around this one that has these locks, unless another owner is to have them. What could not be joined would be waited for, for
 /// ever.
 fn joined(around: &Around, owner: Option<&str>, names: &[Name], client: &Client) -> Result<Option<Outer>, Failure> {
+    if store::is_alone(client) {
+        return Ok(None);
+    }
     match around.nesting(names, client.store_label()) {
         Nesting::Within(outer)
             if !client.capability().shared_reentrance && owner.is_none_or(|id| id == outer.owner) =>
