@@ -326,3 +326,13 @@ fn in_a_store_of_one_process_there_is_no_run_around() {
         assert_eq!(stdout(&output), format!("{names}\n0\n"), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn one_that_could_not_join_keeps_nobody_out() {
+    let place = Place::new();
+    let saved = output(place.shell("a", "export -p | grep LEASEHOLD_ >saved"));
+    assert_eq!(code(&saved), 0, "{}", stderr(&saved));
+    let late = output(place.outside(&format!(". ./saved; {}", inside("a --no-wait --at-least 1h", "echo ran"))));
+    assert_eq!((code(&late), stdout(&late).as_str()), (76, ""), "{}", stderr(&late));
+    assert!(place.is_free("a"), "nothing was run, and others are kept out for an hour");
+}
