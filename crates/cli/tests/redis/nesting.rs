@@ -27,6 +27,9 @@ fn is_refused(url: &str) {
         assert!(ran.is(0).out.ends_with("\n64\n"), "{inside}: {ran:?}");
         ran.fails(0, "\"a\" is held by a run around this one", "without a lock of its own");
     }
+    // Its own owner would be waited for as well, where the outer one has some of the names.
+    let some = nested(url, None, "run a,b --owner $LEASEHOLD_OWNER --no-wait");
+    assert!(some.is(0).out.ends_with("\n64\n"), "{some:?}");
     let other = nested(url, None, "run b --no-wait");
     assert!(other.is(0).out.ends_with("\n0\n") && other.err.is_empty(), "{other:?}");
 }
