@@ -130,6 +130,12 @@ impl Around {
         wanted.iter().find(is_held).map_or(Nesting::Apart, |name| Nesting::Across(name.clone()))
     }
 
+    /// Whether one of them has one of these names as that owner.
+    pub(crate) fn has_as(&self, owner: &str, wanted: &[Name], store_label: &str) -> bool {
+        let has = |outer: &Outer| wanted.iter().any(|name| outer.has(name, store_label));
+        self.0.iter().any(|outer| outer.owner == owner && has(outer))
+    }
+
     /// What the command of a `run` that has `held` is told of those around it. One that joined adds nothing: however deep runs of the same
     /// names are nested, this does not grow.
     fn told_within(&self, held: &Outer) -> String {

@@ -75,23 +75,23 @@ fn joined(around: &Around, owner: Option<&str>, names: &[Name], client: &Client)
     if store::is_alone(client) {
         return Ok(None);
     }
+    let is_uncounted = !client.capability().shared_reentrance;
     match around.nesting(names, client.store_label()) {
-        Nesting::Within(outer)
-            if !client.capability().shared_reentrance && owner.is_none_or(|id| id == outer.owner) =>
-        {
+        Nesting::Within(outer) if is_uncounted && owner.is_none_or(|id| id == outer.owner) => {
             let what = format!("{:?} is held by a run around this one", names::join(names));
             let uncounted = format!("{} does not count how often an owner has it", client.store_label());
             Err(Failure::usage(format!("{what}, and would be waited for: {uncounted}"))
                 .with_hint("run the command there without a lock of its own, for it has that of the outer run"))
         }
-        _ if owner.is_some() => Ok(None),
-        Nesting::Apart => Ok(None),
-        Nesting::Within(outer) => Ok(Some(outer.clone())),
-        Nesting::Across(name) => {
+        Nesting::Across(name)
+            if owner.is_none_or(|id| is_uncounted && around.has_as(id, names, client.store_label())) =>
+        {
             let name = name.as_str();
             let what = format!("{name:?} is held by a run around this one, and not all the others by the same run");
             Err(Failure::usage(what).with_hint("leave that name out here, or take all of them in the outer run"))
         }
+        Nesting::Within(outer) if owner.is_none() => Ok(Some(outer.clone())),
+        _ => Ok(None),
     }
 }
 
