@@ -96,6 +96,10 @@ impl Run<'_> {
             let failure = self.lost(guard, client, "the outer run had lost it before this one could join");
             return Err(failure.with_hint(hint));
         }
+        let _kept_out = match self.args.at_least.filter(|_| plan.joined.is_some()) {
+            Some(span) => Some(plan.lock.clone().at_least(span).try_acquire().await?),
+            None => None,
+        };
         if let Some(number) = signals.pending() {
             return Err(Failure::new(
                 Exit::signal(number),

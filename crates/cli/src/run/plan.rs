@@ -32,7 +32,8 @@ impl Plan {
         let mut lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
         lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
         lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
-        lock = args.at_least.into_iter().fold(lock, Lock::at_least);
+        // Whoever could not join has run nothing, and keeps nobody out.
+        lock = args.at_least.into_iter().filter(|_| joined.is_none()).fold(lock, Lock::at_least);
         lock = args.who.label.iter().fold(lock, Lock::label);
         Ok(Self { lock, lease, times, around, joined })
     }

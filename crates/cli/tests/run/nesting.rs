@@ -335,4 +335,8 @@ fn one_that_could_not_join_keeps_nobody_out() {
     let late = output(place.outside(&format!(". ./saved; {}", inside("a --no-wait --at-least 1h", "echo ran"))));
     assert_eq!((code(&late), stdout(&late).as_str()), (76, ""), "{}", stderr(&late));
     assert!(place.is_free("a"), "nothing was run, and others are kept out for an hour");
+    // Whoever has joined does.
+    let joined = output(place.shell("a", &inside("a --no-wait --at-least 1h", "echo ran")));
+    assert_eq!((code(&joined), stdout(&joined).as_str()), (0, "ran\n"), "{}", stderr(&joined));
+    assert!(!place.is_free("a"));
 }
