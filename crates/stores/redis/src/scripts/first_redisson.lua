@@ -4,12 +4,13 @@
 local PARTS, SHORT = 7, 4
 
 local function take(key, owner, request, count, ms)
-  redis.call('HSET', key, owner, count)
+  local is_new = redis.call('HSET', key, owner, count) == 1
   local set = redis.pcall('PEXPIRE', key, ms)
   if type(set) == 'table' and set.err then
-    -- Whoever may not set an expiry must not leave a lock for ever. It need not have the right to delete; what it wrote the fence with does it.
+    -- Whoever may not set an expiry must not leave a lock for ever, nor take away one that was there. It need not have the right to delete:
+    -- what it wrote the fence with does that.
     local left = redis.pcall('PTTL', key)
-    if type(left) ~= 'number' or left == -1 then redis.call('SET', key, '', 'PXAT', 1) end
+    if left == -1 or is_new and type(left) ~= 'number' then redis.call('SET', key, '', 'PXAT', 1) end
     error(set)
   end
 end
