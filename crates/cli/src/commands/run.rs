@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Client, Guard};
+use leasehold::{Attempt, Client, ErrorKind, Guard, Name};
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
@@ -61,7 +61,8 @@ impl Run<'_> {
         done
     }
 
-    /// Runs the command under the lock, and gives it back. Its code is kept though that fails.
+    /// Runs the command under the lock, and gives it back. Its code is kept though that fails, unless it is seen by then that the lock was
+    /// lost while it ran.
     async fn hold(
         &self,
         plan: &Plan,
@@ -73,13 +74,21 @@ impl Run<'_> {
         report.took(&guard);
         let since = Instant::now();
         let done = self.under(plan, &guard, client, signals, report).await;
+        let name = guard.name().clone();
         let released = guard.release().await;
         report.held_ms = Some(millis(since.elapsed()));
-        if let (Ok(_), Err(error)) = (&done, released) {
-            let until = "at the latest it is free when its lease has run out";
-            output::note(&format!("the lock could not be given back; {until}: {error}"));
+        match (done, released) {
+            (Ok(_), Err(error)) if error.kind() == ErrorKind::Lost => {
+                report.lost(Why::Lost);
+                Err(self.lost(&name, client, "the store no longer had it when the command was done"))
+            }
+            (Ok(exit), Err(error)) => {
+                let until = "at the latest it is free when its lease has run out";
+                output::note(&format!("the lock could not be given back; {until}: {error}"));
+                Ok(exit)
+            }
+            (done, _) => done,
         }
-        done
     }
 
     async fn under(
@@ -93,7 +102,7 @@ impl Run<'_> {
         if plan.joined.as_ref().is_some_and(|outer| !outer.is_same_grant(guard)) {
             report.lost(Why::Lost);
             let hint = "if no run is around this one, it has the variables of one that has ended: unset LEASEHOLD_NAME";
-            let failure = self.lost(guard, client, "the outer run had lost it before this one could join");
+            let failure = self.lost(guard.name(), client, "the outer run had lost it before this one could join");
             return Err(failure.with_hint(hint));
         }
         let _kept_out = match self.args.at_least.filter(|_| plan.joined.is_some()) {
@@ -148,7 +157,7 @@ impl Run<'_> {
             Outcome::CutOff(why, ended) => {
                 report.lost(*why);
                 ended.iter().for_each(|ended| report.ended(*ended));
-                Err(self.lost(guard, client, self.reason(*why, ran)))
+                Err(self.lost(guard.name(), client, self.reason(*why, ran)))
             }
         }
     }
@@ -176,11 +185,11 @@ impl Run<'_> {
         }
     }
 
-    fn lost(&self, guard: &Guard, client: &Client, why: &str) -> Failure {
-        let what = format!("lost {:?} on {}: {why}", guard.name().as_str(), client.store_label());
+    fn lost(&self, name: &Name, client: &Client, why: &str) -> Failure {
+        let what = format!("lost {:?} on {}: {why}", name.as_str(), client.store_label());
         Failure::new(Exit::other(self.args.lost_exit), what).with_hint(format!(
-            "its work may be half done; {} says who has the lock now",
-            human::show(guard.name().as_str())
+            "its work may be half done, or another's beside it; {} says who has the lock now",
+            human::show(name.as_str())
         ))
     }
 }

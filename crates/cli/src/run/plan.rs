@@ -70,6 +70,12 @@ fn owner(args: &RunArgs, joined: Option<&Outer>) -> Result<Owner, Failure> {
     settings::owner(args.who.owner.as_deref().or(joined.map(|outer| outer.owner.as_str())))
 }
 
+/// Variables tell what is held, and they may be old.
+const UNCOUNTED: &str = "if a run is around this one, leave the lock out here, for the command has that of the outer run; if none \
+    is, these are the variables of one that has ended: unset LEASEHOLD_NAME";
+const SPREAD: &str = "if a run is around this one, leave that name out here, or take all of them in the outer run; if none is, these \
+    are the variables of one that has ended: unset LEASEHOLD_NAME";
+
 /// The `run` around this one that has these locks, unless another owner is to have them. What could not be joined would be waited for, for
 /// ever.
 fn joined(around: &Around, owner: Option<&str>, names: &[Name], client: &Client) -> Result<Option<Outer>, Failure> {
@@ -81,15 +87,14 @@ fn joined(around: &Around, owner: Option<&str>, names: &[Name], client: &Client)
         Nesting::Within(outer) if is_uncounted && owner.is_none_or(|id| id == outer.owner) => {
             let what = format!("{:?} is held by a run around this one", names::join(names));
             let uncounted = format!("{} does not count how often an owner has it", client.store_label());
-            Err(Failure::usage(format!("{what}, and would be waited for: {uncounted}"))
-                .with_hint("run the command there without a lock of its own, for it has that of the outer run"))
+            Err(Failure::usage(format!("{what}, and would be waited for: {uncounted}")).with_hint(UNCOUNTED))
         }
         Nesting::Across(name)
             if owner.is_none_or(|id| is_uncounted && around.has_as(id, names, client.store_label())) =>
         {
             let name = name.as_str();
             let what = format!("{name:?} is held by a run around this one, and not all the others by the same run");
-            Err(Failure::usage(what).with_hint("leave that name out here, or take all of them in the outer run"))
+            Err(Failure::usage(what).with_hint(SPREAD))
         }
         Nesting::Within(outer) if owner.is_none() => Ok(Some(outer.clone())),
         _ => Ok(None),

@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("doctor::rights", rights),
     ("doctor::rights_behind_a_prefix", rights_behind_a_prefix),
     ("doctor::who_may_not_ask_is_warned", who_may_not_ask_is_warned),
+    ("doctor::who_has_few_rights_is_told_which_it_lacks", who_has_few_rights),
     ("doctor::no_scripts", no_scripts),
     ("doctor::locks_without_expiry", locks_without_expiry),
     ("doctor::a_node_of_a_cluster", a_node_of_a_cluster),
@@ -183,6 +184,24 @@ fn who_may_not_ask_is_warned() -> Checked {
     let checks = run(&url_of(&server, "settings", ""), DOCTOR).is(0).checks();
     checks.has("persistence", "warn", "how often it is synced");
     checks.has("eviction", "ok", "no limit");
+    Ok(())
+}
+
+fn who_has_few_rights() -> Checked {
+    let lines = "user default on nopass ~* &* +@all\nuser nobody on nopass\nuser timeless on nopass ~* &* +@all -time\n\
+                 user fenced on nopass ~app1:* &* +@all";
+    let server = Redis::with(Settings::default().users(lines))?;
+    run(&url(&server), &["acquire", "job", "--owner", "me"]).is(0);
+    let checks = run(&url_of(&server, "nobody", ""), DOCTOR).is(78).checks();
+    checks.has("permissions", "fail", "+evalsha");
+    checks.has("latency", "warn", "cannot be seen");
+    let checks = run(&url_of(&server, "timeless", ""), DOCTOR).is(78).checks();
+    checks.has("permissions", "fail", "commands +time");
+    for layout in ["", "?layout=plain"] {
+        let checks = run(&url_of(&server, "fenced", layout), DOCTOR).is(78).checks();
+        checks.has("permissions", "fail", "keys ");
+        checks.has("without expiry", "warn", "");
+    }
     Ok(())
 }
 

@@ -78,7 +78,19 @@ fn the_commands_code_is_kept_though_the_lock_cannot_be_given_back() {
     assert!(said.contains("could not be given back"), "{said}");
     assert_eq!(report(&place)["outcome"], "done");
     drop(occupied);
-    let taken_away = output(place.shell("y", r#""$LEASEHOLD" break y --yes --now; exit 6"#));
-    assert_eq!(code(&taken_away), 6);
-    assert!(stderr(&taken_away).contains("could not be given back"), "{}", stderr(&taken_away));
+}
+
+/// A command that is done before the next renewal has worked without its lock all the same: whoever reads the code must know.
+#[test]
+fn a_loss_that_is_seen_only_at_the_end_is_a_loss() {
+    let place = Place::new();
+    let line = r#""$LEASEHOLD" break y --yes --now; "$LEASEHOLD" acquire y --owner other; exit 6"#;
+    let taken_away = output(place.shell("y --report report.json", line));
+    assert_eq!(code(&taken_away), 76, "{}", stderr(&taken_away));
+    assert!(stderr(&taken_away).contains("no longer had it"), "{}", stderr(&taken_away));
+    let report = report(&place);
+    assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"gone".into()), "{report}");
+    assert_eq!((&report["child_code"], &report["exit_code"]), (&6.into(), &76.into()), "{report}");
+    let of_two = output(place.shell("a,b --lost-exit 3", r#""$LEASEHOLD" break b --yes --now"#));
+    assert_eq!(code(&of_two), 3, "{}", stderr(&of_two));
 }

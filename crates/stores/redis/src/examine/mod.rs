@@ -38,6 +38,17 @@ pub async fn examine(config: &Config) -> Result<Vec<Check>, Error> {
     checks.map_err(|error| error.during("examine").on_store(server.store.label()))
 }
 
+/// What this user may not look at is no reason to look no further: the check of its rights says what it lacks.
+fn unless_forbidden(name: &'static str, checked: Result<Check, Error>) -> Result<Check, Error> {
+    match checked {
+        Err(error) if error.kind() == ErrorKind::Unfit => {
+            let unseen = Check::new(name, Verdict::Warn, format!("it cannot be seen: {}", error.message()));
+            Ok(unseen.with_advice("give this user the rights that it needs"))
+        }
+        checked => checked,
+    }
+}
+
 /// A server that is looked at.
 struct Server {
     store: Redis,
@@ -53,11 +64,11 @@ impl Server {
         let info = Info::read(self, &hello).await?;
         let mut checks = vec![findings::version(&info), findings::mode(&info), findings::persistence(&info)];
         checks.extend([findings::eviction(&info), findings::replicas(&info)]);
-        checks.push(self.latency().await?);
-        checks.push(self.clock().await?);
+        checks.push(unless_forbidden("latency", self.latency().await)?);
+        checks.push(unless_forbidden("clock", self.clock().await)?);
         checks.extend(rights::check(self).await?);
         checks.push(self.scripts().await?);
-        checks.push(stuck::check(&self.store.0).await?);
+        checks.push(unless_forbidden("without expiry", stuck::check(&self.store.0).await)?);
         Ok(checks)
     }
 
