@@ -140,12 +140,7 @@ const STATE_IN_HOME: &str = if cfg!(target_os = "macos") { "Library/Application 
 
 /// Checks a lease that was given by `flag`.
 pub(crate) fn lease(flag: &'static str, given: Duration) -> Result<Duration, Failure> {
-    if (LEASE_MIN..=LEASE_MAX).contains(&given) {
-        return Ok(given);
-    }
-    let what =
-        format!("a lease of {} is out of bounds; it must be from 200ms to 24h", humantime::format_duration(given));
-    Err(Failure::usage(format!("{flag}: {what}")).with_hint(format!("write it like '{flag} 30s'")))
+    within(flag, given, LEASE_MIN..=LEASE_MAX).map(|()| given)
 }
 
 /// An owner that the user named.
@@ -179,10 +174,10 @@ fn within(flag: &str, given: Duration, bounds: RangeInclusive<Duration>) -> Resu
     if bounds.contains(&given) {
         return Ok(());
     }
-    let [given, min] = [given, *bounds.start()].map(humantime::format_duration);
-    let max = leasehold_core::options::spoken(*bounds.end());
+    let [given, max] = [given, *bounds.end()].map(leasehold_core::options::spoken);
+    let min = humantime::format_duration(*bounds.start());
     Err(Failure::usage(format!("{flag}: {given} is out of bounds; it must be from {min} to {max}"))
-        .with_hint(format!("write it like '{flag} 10m'")))
+        .with_hint(format!("write it like '{flag} 30s'")))
 }
 
 #[cfg(test)]

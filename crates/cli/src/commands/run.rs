@@ -105,6 +105,7 @@ impl Run<'_> {
             let failure = self.lost(guard.name(), client, "the outer run had lost it before this one could join");
             return Err(failure.with_hint(hint));
         }
+        // Not before it is certain that this one has joined: it is entered once more, to keep others out.
         let _kept_out = match self.args.at_least.filter(|_| plan.joined.is_some()) {
             Some(span) => Some(plan.lock.clone().at_least(span).try_acquire().await?),
             None => None,
