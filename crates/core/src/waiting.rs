@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A lost hint costs at most about this long.
 pub const RECHECK: Duration = Duration::from_secs(1);
 /// How long a waiter sleeps at most where the store itself looks that often.
-pub const RECHECK_SURE: Duration = Duration::from_secs(5);
+pub const RECHECK_SURE: Duration = Duration::from_secs(10);
 /// The shortest time for which a process that had its turn lets others go first.
 const GIVE_WAY_MIN: Duration = Duration::from_millis(1);
 /// And the longest: whoever is on the list may as well be dead.

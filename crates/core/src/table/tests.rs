@@ -192,7 +192,7 @@ fn a_waiter_that_is_told_already_sleeps_at_once_and_leaves_the_list_when_it_goes
 
 #[test]
 fn a_waiter_that_is_sure_to_be_told_sleeps_for_longer_unless_a_layer_may_lose_it() {
-    for (unlayered, least, most) in [(true, 4_500, 5_000), (false, 900, 1_000)] {
+    for (unlayered, least, most) in [(true, 9_000, 10_000), (false, 900, 1_000)] {
         let mut bench = Bench::new();
         bench.table.settings.unlayered = unlayered;
         let id = bench.want(&["a"], &fresh(1), KEPT);

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const AHEAD: Duration = Duration::from_secs(60);
 /// How long a waiting client stays on the list without writing that it still waits. Those that end are found out and taken off by
 /// whoever would tell them; one that is stopped costs the others a recheck instead of a hint for so long.
-const ENLISTED_FOR: Duration = Duration::from_secs(16);
+const ENLISTED_FOR: Duration = Duration::from_secs(22);
 /// How many times a file that was replaced meanwhile, or just made, is opened.
 const OPENINGS: usize = 4;
 const META: &str = "SELECT epoch FROM meta";

@@ -41,9 +41,9 @@ const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2, ke
      WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
      RETURNING expires";
 /// One who asks again is not put on the list anew while it is on it for this long, but in passing where nobody else writes.
-const LISTED_ENOUGH: Duration = Duration::from_millis(5_700);
-/// And not at all while it is on it for this long: it asks again every five seconds at least.
-const LISTED_FOR_LONG: Duration = Duration::from_secs(8);
+const LISTED_ENOUGH: Duration = Duration::from_millis(10_700);
+/// And not at all while it is on it for this long: it asks again every ten seconds at least.
+const LISTED_FOR_LONG: Duration = Duration::from_secs(13);
 /// How many links are followed, one after the other.
 const LINKS: usize = 40;
 const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
