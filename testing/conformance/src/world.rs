@@ -12,7 +12,7 @@ use crate::chaos::Chaos;
 use crate::deployment::Place;
 
 /// The shortest lease that survives a noisy machine.
-const SHORT_MIN: Duration = Duration::from_millis(100);
+const SHORT_MIN: Duration = Duration::from_millis(400);
 /// How late something may be that must happen, before it counts as never.
 pub const PATIENCE: Duration = Duration::from_secs(8);
 /// How often is looked where nothing tells of a change.
