@@ -91,8 +91,8 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
         failure(&Failure::usage("no command was given").with_hint(commands()));
         return Exit::USAGE;
     }
-    if let Some(missing) = no_command(error) {
-        failure(&missing);
+    if let Some(refused) = below_zero(error).or_else(|| no_command(error)) {
+        failure(&refused);
         return Exit::USAGE;
     }
     let text = error.render().to_string();
@@ -136,6 +136,14 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
         Some(ContextValue::Strings(values)) => Some(values.join(" ")),
         _ => None,
     }
+}
+
+/// `--lease -3s`, which clap takes for a flag.
+fn below_zero(error: &clap::Error) -> Option<Failure> {
+    let word = context(error, ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    word.strip_prefix('-').filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))?;
+    let hint = "numbers and durations have no sign: write them like 3, 250ms, 10s or 5m";
+    Some(Failure::usage(format!("'{word}' was not expected")).with_hint(hint))
 }
 
 /// `run` without a command to run, or with one that does not come after `--`: clap would ask for -c, which is one of the two ways.

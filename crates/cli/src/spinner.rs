@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{Client, Name};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::human;
+use crate::{human, output, run};
 
 /// Who gets the lock sooner sees no spinner.
 const AFTER: Duration = Duration::from_secs(1);
@@ -17,12 +17,19 @@ const FRAME: Duration = Duration::from_millis(100);
 /// How often the store is asked who holds it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Shows it until the future is dropped. Where standard error is no terminal it does nothing.
+/// Shows it until the future is dropped. Where standard error is no terminal it says only that we may wait for ourselves.
 pub(crate) async fn show(client: &Client, names: &[Name]) -> Infallible {
+    sleep(AFTER).await;
+    if let Some(name) = run::held_around(names, client.store_label()) {
+        let name = name.as_str();
+        output::note(&format!(
+            "waiting for {name:?}, which a run around this one took: while that has it, this waits for itself; \
+             if none is around, unset LEASEHOLD_NAME"
+        ));
+    }
     if !std::io::stderr().is_terminal() {
         return pending().await;
     }
-    sleep(AFTER).await;
     let bar = Cleared(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()));
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
         bar.0.set_style(style);

@@ -74,6 +74,10 @@ fn done(was: &Status, how: Break) -> String {
     };
     let who = human::taken(holder);
     match (how, holder.left) {
+        (Break::AtLeaseEnd, Some(left)) if holder.lingers() => {
+            let left = human::span(left);
+            format!("{name:?} has no holder to take it from: it is {who}, and free in {left}; with --now at once")
+        }
         (Break::AtLeaseEnd, Some(left)) if holder.is_broken() => {
             format!("{name:?} was broken already; it is free in {} at the latest", human::span(left))
         }

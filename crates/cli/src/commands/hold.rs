@@ -1,6 +1,6 @@
 //! `hold`: keeps a lock until standard input closes or a signal comes.
 
-use leasehold::{Attempt, Client, Guard, Lock};
+use leasehold::{Attempt, Client, Guard, Lock, Loss};
 
 use crate::args::HoldArgs;
 use crate::exit::{Exit, Failure};
@@ -8,7 +8,7 @@ use crate::output::{self, Rows};
 use crate::run::Signals;
 use crate::settings::{Settings, explicit, lease};
 use crate::waiting::{Waiting, unless_signal};
-use crate::{names, runtime, stdin, store};
+use crate::{human, names, runtime, stdin, store};
 
 pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::parse(&args.names)?;
@@ -36,12 +36,22 @@ async fn hold(client: &Client, guard: Guard, signals: &mut Signals, json: bool) 
     say(client, &guard, json).await?;
     tokio::select! {
         biased;
-        _ = guard.lost() => {}
+        loss = guard.lost() => return Err(lost(client, &guard, loss)),
         _ = signals.next() => {}
         () = stdin::closed() => {}
     }
     guard.release().await?;
     Ok(Exit::DONE)
+}
+
+fn lost(client: &Client, guard: &Guard, loss: Loss) -> Failure {
+    let why = match loss {
+        Loss::Gone => "the store no longer had it",
+        _ => "it could not be renewed in time",
+    };
+    let name = guard.name().as_str();
+    Failure::new(Exit::LOST, format!("lost {name:?} on {}: {why}", client.store_label()))
+        .with_hint(format!("another may hold it by now; {} says who", human::show(name)))
 }
 
 async fn say(client: &Client, guard: &Guard, json: bool) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! `release`: gives back a lock that was acquired.
 
-use leasehold::Fence;
+use leasehold::{Fence, Name};
 
 use crate::args::ReleaseArgs;
 use crate::exit::{Exit, Failure};
@@ -12,21 +12,40 @@ pub(crate) fn run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failu
     let names = names::parse(&args.names)?;
     let owner = explicit(&args.owner)?;
     let fence = args.fence.map(Fence::new);
+    if fence.is_some() && names.len() > 1 {
+        let hint = "leave --fence out, or name one lock";
+        return Err(Failure::usage("a fence is of one name, and several are given").with_hint(hint));
+    }
     runtime::block_on(async {
         let client = match store::look(settings).await? {
             Seen::Store(client) => client,
             Seen::Unmade(label) => return Err(store::nothing_held(&owner, &names, &label)),
         };
-        let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner);
-        let left = match args.all {
-            true => lock.release_all(fence).await.map(|()| 0),
-            false => lock.release(fence).await,
-        }?;
-        let what = match left {
-            0 => format!("released {}", names::join(&names)),
-            left => format!("released one hold of {}; {left} left", names::join(&names)),
-        };
-        output::line(&what)?;
-        Ok(Exit::DONE)
+        let mut done = Ok(Exit::DONE);
+        for name in &names {
+            let lock = client.lock(name.as_str()).owned_by(&owner);
+            let left = match args.all {
+                true => lock.release_all(fence).await.map(|()| 0),
+                false => lock.release(fence).await,
+            };
+            match left {
+                Ok(left) => output::line(&released(name, left))?,
+                // Each is said, and the others are given back all the same.
+                Err(error) => {
+                    if let Err(earlier) = std::mem::replace(&mut done, Err(error.into())) {
+                        output::failure(&earlier);
+                    }
+                }
+            }
+        }
+        done
     })
+}
+
+fn released(name: &Name, left: u32) -> String {
+    let name = names::join(std::slice::from_ref(name));
+    match left {
+        0 => format!("released {name}"),
+        left => format!("released one hold of {name}; {left} left"),
+    }
 }

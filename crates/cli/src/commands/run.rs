@@ -75,8 +75,8 @@ impl Run<'_> {
         let since = Instant::now();
         let done = self.under(plan, &guard, client, signals, report).await;
         let name = guard.name().clone();
-        let released = guard.release().await;
         report.held_ms = Some(millis(since.elapsed()));
+        let released = guard.release().await;
         match (done, released) {
             (Ok(_), Err(error)) if error.kind() == ErrorKind::Lost => {
                 report.lost(Why::Lost);
@@ -166,11 +166,15 @@ impl Run<'_> {
     fn not_started(&self, error: &io::Error) -> Failure {
         let words = run::words(self.args);
         let name = words.first().map(|name| name.display().to_string()).unwrap_or_default();
+        let lock = match self.args.at_least {
+            Some(_) => "The lock stays taken until --at-least is over",
+            None => "Nothing is held",
+        };
         match error.kind() {
             io::ErrorKind::NotFound => Failure::new(Exit::other(127), format!("{name}: command not found"))
-                .with_hint("give its path, or -c for a line of shell; nothing is held"),
+                .with_hint(format!("give its path, or -c for a line of shell. {lock}")),
             _ => Failure::new(Exit::other(126), format!("{name}: cannot be started: {error}"))
-                .with_hint("is it a program, and may you execute it? Nothing is held"),
+                .with_hint(format!("is it a program, and may you execute it? {lock}")),
         }
     }
 

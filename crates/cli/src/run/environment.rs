@@ -150,6 +150,15 @@ impl Around {
     }
 }
 
+/// The first of these names that a run around this process took, as its variables tell.
+pub(crate) fn held_around(wanted: &[Name], store_label: &str) -> Option<Name> {
+    match Around::of_process().nesting(wanted, store_label) {
+        Nesting::Apart => None,
+        Nesting::Within(_) => wanted.first().cloned(),
+        Nesting::Across(name) => Some(name),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@ mod terminal;
 mod times;
 mod wake;
 
-pub(crate) use environment::variables;
+pub(crate) use environment::{held_around, variables};
 pub(crate) use job::own_group;
 pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::{Destination, Report};

@@ -24,6 +24,7 @@ fn wrong_usage_ends_with_64() {
         (&["acquire", "a\u{1b}b"], "U+001B"),
         (&["list", "a\nb"], "U+000A"),
         (&["acquire", "a", "--lease", "1ms"], "200ms to 24h"),
+        (&["acquire", "a", "--lease", "-3s"], "no sign"),
         (&["acquire", "a", "--lease", "2days"], "200ms to 24h"),
         (&["hold", "a", "--keep", "1ms"], "200ms to 24h"),
         (&["hold", "a", "--keep", "2days"], "200ms to 24h"),

@@ -86,6 +86,12 @@ fn several_names() {
     for command in ["renew", "release"] {
         place.run(&[command, "a,b", "--owner", "me", "--fence", "1"]).fails(64, "one name");
     }
-    place.run(&["release", "a,b,c", "--owner", "me"]).fails(STRANGER, "\"c\"");
+    place.acquire("b", "me");
+    let given = place.run(&["release", "a,b,c,d", "--owner", "me"]);
+    given.is(STRANGER).says("released a\n").says("released one hold of b; 1 left\n");
+    given.fails(STRANGER, "\"c\"");
+    given.fails(STRANGER, "\"d\"");
+    assert!(!place.is_held("a"));
+    place.run(&["release", "b", "--owner", "me"]).is(0);
     place.nothing_is_left("a");
 }

@@ -340,3 +340,12 @@ fn one_that_could_not_join_keeps_nobody_out() {
     assert_eq!((code(&joined), stdout(&joined).as_str()), (0, "ran\n"), "{}", stderr(&joined));
     assert!(!place.is_free("a"));
 }
+
+#[test]
+fn whoever_waits_for_what_a_run_around_has_is_told() {
+    let place = Place::new();
+    let inner = [program_path().to_str().unwrap(), "acquire", "a", "--wait", "3s"];
+    let output = output(place.run("a", &inner));
+    assert_eq!(code(&output), 75, "{}", stderr(&output));
+    assert!(stderr(&output).contains("this waits for itself"), "{}", stderr(&output));
+}

@@ -91,8 +91,10 @@ fn a_command_that_cannot_be_started_leaves_nothing_held() {
         let output = output(place.run("a", &[command]));
         assert_eq!(code(&output), expected, "{command}");
         assert!(stderr(&output).contains(command) && stderr(&output).contains(says), "{}", stderr(&output));
-        assert!(place.is_free("a"));
+        assert!(stderr(&output).contains("Nothing is held") && place.is_free("a"), "{}", stderr(&output));
     }
+    let lingers = output(place.run("a --at-least 10m", &["/no/such/command"]));
+    assert!(stderr(&lingers).contains("until --at-least is over") && !place.is_free("a"), "{}", stderr(&lingers));
 }
 
 #[test]
