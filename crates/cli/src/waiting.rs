@@ -39,6 +39,11 @@ impl Waiting {
         Self { limit, began: Instant::now() }
     }
 
+    /// For one who joins another's hold: where that is gone there is nothing to wait for.
+    pub(crate) fn no_longer(self) -> Self {
+        Self { limit: Limit::Once, ..self }
+    }
+
     /// Takes the lock of these names, or says who has it; on a terminal it shows that it waits. Dropping the future leaves nothing
     /// behind, but closing the client waits until that is so.
     pub(crate) async fn take(&self, client: &Client, lock: &Lock, names: &[Name]) -> Result<Attempt, Failure> {

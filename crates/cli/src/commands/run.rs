@@ -46,10 +46,12 @@ impl Run<'_> {
         report.store = Some(client.store_label().to_owned());
         let done = async {
             let plan = Plan::new(self.args, &client, &names)?;
+            let waiting = if plan.joined.is_some() { waiting.no_longer() } else { waiting };
             let taken = unless_signal(&mut signals, waiting.take(&client, &plan.lock, &names)).await;
             report.waited_ms = Some(millis(waiting.began.elapsed()));
             match taken? {
                 Attempt::Granted(guard) => self.hold(&plan, guard, &client, &mut signals, report).await,
+                Attempt::Busy(holder) if plan.joined.is_some() => Err(self.outer_lost(&holder.name, &client, report)),
                 Attempt::Busy(holder) => {
                     report.outcome = "busy";
                     Err(Failure { exit: Exit::other(self.args.busy_exit), ..waiting.busy(&client, &holder) })
@@ -100,10 +102,7 @@ impl Run<'_> {
         report: &mut Report,
     ) -> Result<Exit, Failure> {
         if plan.joined.as_ref().is_some_and(|outer| !outer.is_same_grant(guard)) {
-            report.lost(Why::Lost);
-            let hint = "if no run is around this one, it has the variables of one that has ended: unset LEASEHOLD_NAME";
-            let failure = self.lost(guard.name(), client, "the outer run had lost it before this one could join");
-            return Err(failure.with_hint(hint));
+            return Err(self.outer_lost(guard.name(), client, report));
         }
         // Not before it is certain that this one has joined: it is entered once more, to keep others out.
         let _kept_out = match self.args.at_least.filter(|_| plan.joined.is_some()) {
@@ -188,6 +187,12 @@ impl Run<'_> {
             }
             Why::TimeEnded => "it could not be renewed in time, and the command was ended before another could have it",
         }
+    }
+
+    fn outer_lost(&self, name: &Name, client: &Client, report: &mut Report) -> Failure {
+        report.lost(Why::Lost);
+        let hint = "if no run is around this one, it has the variables of one that has ended: unset LEASEHOLD_NAME";
+        self.lost(name, client, "the outer run had lost it before this one could join").with_hint(hint)
     }
 
     fn lost(&self, name: &Name, client: &Client, why: &str) -> Failure {

@@ -349,3 +349,16 @@ fn whoever_waits_for_what_a_run_around_has_is_told() {
     assert_eq!(code(&output), 75, "{}", stderr(&output));
     assert!(stderr(&output).contains("this waits for itself"), "{}", stderr(&output));
 }
+
+#[test]
+fn one_whose_outer_lock_is_gone_does_not_wait_for_who_has_it_now() {
+    let place = Place::new();
+    let saved = output(place.shell("a", "export -p | grep LEASEHOLD_ >saved"));
+    assert_eq!(code(&saved), 0, "{}", stderr(&saved));
+    let next = Running::start(place.shell("a", "echo mine; sleep 600"));
+    assert_eq!(next.line(), "mine");
+    let late = output(place.outside(&format!(". ./saved; {}", inside("a", "echo ran"))));
+    assert_eq!((code(&late), stdout(&late).as_str()), (76, ""), "{}", stderr(&late));
+    next.signal(Signal::TERM);
+    next.end();
+}
