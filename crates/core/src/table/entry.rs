@@ -14,7 +14,7 @@ use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
-use crate::port::{About, Busy, Give, Holder, Release, Renew};
+use crate::port::{About, Busy, Give, Holder, News, Release, Renew};
 use crate::time::{Moment, StoreClock, StoreTime};
 
 /// A name in use. It leaves the table when nobody holds it, nobody wants it and nothing is open with the store.
@@ -82,6 +82,12 @@ impl Contest {
         let ticket = self.queue.remove(id)?;
         self.passable -= u32::from(ticket.is_passable());
         Some(ticket)
+    }
+
+    /// The store refused it: what is known of it from now on.
+    pub(crate) fn refused(&mut self, busy: Busy) {
+        self.watched |= matches!(busy.news, News::Coming | News::Sure);
+        self.busy = Some(Box::new(busy));
     }
 
     pub(crate) fn head(&self) -> Option<(TicketId, &Ticket)> {

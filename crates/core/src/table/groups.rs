@@ -38,6 +38,20 @@ impl Table {
         self.enqueue(now, id, &home, want, out);
         if self.groups.contains_key(&id) {
             self.answer_tries(now, &home, out);
+            self.group_tries(now, id, out);
+        }
+    }
+
+    /// A group that asks just once, and is in line behind others that wait, has its answer now, as one who wants just that name would.
+    fn group_tries(&mut self, now: Moment, id: TicketId, out: &mut Outputs) {
+        let Some(home) = self.groups.get(&id).cloned() else { return };
+        let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.queue.contains(id));
+        let once = |entry: &Entry| entry.queue.get(id).is_some_and(|ticket| ticket.want.once);
+        if self.entries.get(&home).is_some_and(once) && !self.bug(Bug::TriesWait) {
+            self.try_among_others(now, id, &home, out);
+            if !in_line(self) {
+                self.groups.remove(&id);
+            }
         }
     }
 
@@ -80,7 +94,8 @@ impl Table {
             self.move_to(now, id, home, &other, out);
             self.pursue(now, home, out);
             self.pursue(now, &other, out);
-            return self.answer_tries(now, &other, out);
+            self.answer_tries(now, &other, out);
+            return self.group_tries(now, id, out);
         }
         if self.group_gives_way(now, home, names, out) {
             return;
@@ -145,9 +160,12 @@ impl Table {
         match busy {
             Some(busy) => {
                 self.refuse_tries(&busy.name, &busy, out);
-                let held = if names.as_slice().contains(&busy.name) { busy.name } else { home.clone() };
+                let held = if names.as_slice().contains(&busy.name) { busy.name.clone() } else { home.clone() };
                 if held != *home {
                     self.move_to(now, id, home, &held, out);
+                }
+                if let Some(entry) = self.entries.get_mut(&held) {
+                    entry.refused(busy.clone());
                 }
                 self.wait_at(now, id, &held, busy.free_in, out);
                 if !self.bug(Bug::GroupKeepsPlaces) {

@@ -56,8 +56,7 @@ impl Table {
         }
         entry.turns = 0;
         let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
-        entry.watched |= matches!(busy.news, News::Coming | News::Sure);
-        entry.busy = Some(Box::new(busy.clone()));
+        entry.refused(busy.clone());
         self.refuse_tries(name, &busy, out);
         if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
             self.unwanted(now, name, out);

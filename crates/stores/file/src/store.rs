@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::port::{
     Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, News, Release, Released, Renew, Renewed, Reply,
 };
-use leasehold_core::reference::{Hints, Record, Reference};
+use leasehold_core::reference::{Hints, Record, Reference, Row};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreOwner, StoreTime};
 use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
@@ -233,10 +233,12 @@ fn still_busy(
 }
 
 impl Session<'_> {
-    /// A name was given back, and these are to be told; all others who wait for it are to see it.
+    /// A name, or one hold of several, was given back, and these are to be told; all others who wait for it are to see it, also where it
+    /// is not free yet: it may be sooner than they know.
     fn give_back(&mut self, before: &Before, hints: Hints) {
-        if !hints.is_empty() {
-            self.given_back.extend(kept_by(before.record()));
+        if !before.record().waiters.is_empty() {
+            // One that is no longer kept may be followed all the same, from when it was.
+            self.given_back.extend(held_by(&before.record().rows));
         }
         self.hints.extend(hints);
     }
@@ -244,8 +246,11 @@ impl Session<'_> {
 
 /// The clients whose processes keep it.
 fn kept_by(record: &Record) -> SmallVec<[ClientId; 1]> {
-    let kept = record.rows.iter().filter(|row| row.kept);
-    kept.flat_map(|row| row.holds.iter().map(|hold| hold.request.client)).collect()
+    held_by(record.rows.iter().filter(|row| row.kept)).collect()
+}
+
+fn held_by<'a>(rows: impl IntoIterator<Item = &'a Row>) -> impl Iterator<Item = ClientId> {
+    rows.into_iter().flat_map(|row| row.holds.iter().map(|hold| hold.request.client))
 }
 
 fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Result<Asked, Fault> {
