@@ -10,7 +10,7 @@ local names = #KEYS / PARTS
 local rows, again, mine = {}, 0, 0
 for name = 1, names do
   local at = (name - 1) * PARTS
-  local row = {left = redis.call('PTTL', KEYS[at + 1])}
+  local row = {left = call('PTTL', KEYS[at + 1])}
   if row.left ~= -2 then
     row.count = holds_of(KEYS[at + 1], owner, request)
     if row.count then

@@ -16,10 +16,11 @@ local function proposes(lease, block, seen, not_after)
 end
 
 -- Whether the last fence is below the first one of ours, and whether it was written within hours: then it is kept for long enough. To make
--- numbers of text costs as much as a command, so texts are compared where they are alike.
+-- numbers of text costs as much as a command, so texts are compared where no fence can have more digits than ours: one with fewer is smaller,
+-- and if its text is not, it is only looked at the long way.
 local function is_below(before)
-  if string.find(before, ' ', 1, true) ~= #first_text + 1 then return fence_in(before) < first, false end
-  return before < first_text, string.sub(before, since_at, since_at + 6) == since
+  if #first_text < DIGITS or find(before, since, since_at, true) ~= since_at then return fence_in(before) < first, false end
+  return before < first_text, true
 end
 
 -- Whether a lock that is free was granted. `before` is what stood beside it.
@@ -31,9 +32,9 @@ local function acquire_free(lock, fence, before, owner, lease, about)
   local beside = grant .. owner .. ' p' .. owner .. '\n' .. about
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
   if is_kept then
-    redis.call('SET', fence, beside, 'KEEPTTL')
+    call('SET', fence, beside, 'KEEPTTL')
   else
-    redis.call('SET', fence, beside, 'PX', FENCES_KEPT_MS)
+    call('SET', fence, beside, 'PX', FENCES_KEPT_MS)
   end
   take(lock, owner, owner, '1', lease)
   return true

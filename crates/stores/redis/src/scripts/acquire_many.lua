@@ -11,8 +11,8 @@ local answer = {now, 0, 0}
 -- A fault ends it, and those that are left are not done.
 local function all()
   -- Asked for all at once: most often all are free. One that comes twice is asked for again.
-  local are_free = redis.call('EXISTS', unpack(KEYS, count + 1)) == 0
-  local before, taken = redis.call('MGET', unpack(KEYS, 1, count)), {}
+  local are_free = call('EXISTS', unpack(KEYS, count + 1)) == 0
+  local before, taken = call('MGET', unpack(KEYS, 1, count)), {}
   for at = 1, count do
     local key = count + (at - 1) * parts
     local lock, line, token = KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]

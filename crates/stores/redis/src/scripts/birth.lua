@@ -9,8 +9,8 @@ local function number_in(info, word) return tonumber(string.match(info, word .. 
 
 -- Since its start this server was neither emptied, nor given another's memory, nor did it drop anything to make room.
 local function is_untouched()
-  if number_in(redis.call('INFO', 'stats'), 'evicted_keys') > 0 then return false end
-  local called = redis.call('INFO', 'commandstats')
+  if number_in(call('INFO', 'stats'), 'evicted_keys') > 0 then return false end
+  local called = call('INFO', 'commandstats')
   for _, command in ipairs({'flushall', 'flushdb', 'swapdb', 'replicaof', 'slaveof', 'debug', 'failover', 'config|resetstat'}) do
     if string.find(called, 'cmdstat_' .. command .. '[:|]') then return false end
   end
@@ -20,17 +20,17 @@ end
 -- For how many ms it does not vote, and since when it has forgotten nothing; or nothing and the quarantine that it is used with, where that
 -- is another one.
 local function recovers_for(key, quarantine, synced)
-  local kept = redis.call('GET', key)
+  local kept = call('GET', key)
   local run, born, kept_quarantine, was_synced
   if kept then run, born, kept_quarantine, was_synced = string.match(kept, '^(%x*) (%d+) (%d+) (%d)$') end
   if kept_quarantine and tonumber(kept_quarantine) ~= quarantine then return nil, tonumber(kept_quarantine) end
   if quarantine == 0 then
-    if not run then redis.call('SET', key, ' 0 0 0', 'PX', BIRTH_KEPT_MS) end
+    if not run then call('SET', key, ' 0 0 0', 'PX', BIRTH_KEPT_MS) end
     return 0, 0
   end
   -- A log that was switched off since a client asked is seen here.
-  if synced == '1' and number_in(redis.call('INFO', 'persistence'), 'aof_enabled') == 0 then synced = '0' end
-  local server = redis.call('INFO', 'server')
+  if synced == '1' and number_in(call('INFO', 'persistence'), 'aof_enabled') == 0 then synced = '0' end
+  local server = call('INFO', 'server')
   -- To look for the run that is known costs a tenth of reading the run that is there.
   local here = run
   if not run or not string.find(server, 'run_id:' .. run .. '\r', 1, true) then here = string.match(server, 'run_id:(%x+)') end
@@ -41,8 +41,8 @@ local function recovers_for(key, quarantine, synced)
     if not run and is_untouched() then since = now - math.max(0, number_in(server, 'uptime_in_seconds') - 1) * 1000000 end
   end
   since = math.min(since, now)
-  if run ~= here or was_synced ~= synced or tonumber(born) ~= since or redis.call('PTTL', key) < BIRTH_KEPT_MS / 2 then
-    redis.call('SET', key, string.format('%s %s %d %s', here, whole(since), quarantine, synced), 'PX', BIRTH_KEPT_MS)
+  if run ~= here or was_synced ~= synced or tonumber(born) ~= since or call('PTTL', key) < BIRTH_KEPT_MS / 2 then
+    call('SET', key, string.format('%s %s %d %s', here, whole(since), quarantine, synced), 'PX', BIRTH_KEPT_MS)
   end
   return math.max(0, ms_until(since + quarantine * 1000)), since
 end

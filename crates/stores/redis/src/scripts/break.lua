@@ -6,10 +6,10 @@ local waiting = count_line(line, heard)
 if before[1] ~= -2 then
   if ARGV[2] == 'end' then
     -- As `insist`: nobody has this name.
-    redis.call('ZREM', line, '')
+    call('ZREM', line, '')
     break_at_end(lock)
   else
-    redis.call('DEL', lock, record_key)
+    call('DEL', lock, record_key)
     hint(line, ARGV[1])
     announce(KEYS[7])
   end

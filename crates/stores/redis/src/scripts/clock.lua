@@ -8,14 +8,17 @@
 --   line    waiting clients by the time they came. heard: the same by the time until which they are believed to wait.
 -- Times are in microseconds since 1970, as the server counts them.
 
+-- What a script calls all the time: to look it up by name each time costs as much as a small command.
+local call, try_call, find = redis.call, redis.pcall, string.find
+
 -- Numbers that are only passed on are text: to write one down costs more than many a command.
 local FENCES_KEPT_MS = '691200000'
 local BELIEVED = 3000000
 local FENCE_EPOCH = 1577836800000000
 local GIVEN_MAX = 64
--- The largest number that is counted exactly.
-local EXACT = 9007199254740992
+-- The largest number that is counted exactly, and its digits.
+local EXACT, DIGITS = 9007199254740992, 16
 local BROKEN, LINGER = 'leasehold:broken:', 'leasehold:linger'
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000000 + time[2]

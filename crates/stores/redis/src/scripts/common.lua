@@ -1,7 +1,7 @@
 -- What the rest of a script is made of: records, the line of clients that wait, and the holds of an owner that several clients share.
 
 local function text_at(key)
-  local text = redis.pcall('GET', key)
+  local text = try_call('GET', key)
   return type(text) == 'string' and text or ''
 end
 
@@ -29,20 +29,20 @@ local function ms_until(moment) return math.ceil((moment - now) / 1000) end
 
 -- Lists of who waits decide nothing, so a fault in them fails no call.
 local function strike(line, heard, client)
-  if redis.pcall('ZREM', line, client) == 1 then redis.pcall('ZREM', heard, client) end
+  if try_call('ZREM', line, client) == 1 then try_call('ZREM', heard, client) end
 end
 
 local function enlist(line, heard, client)
-  redis.pcall('ZADD', line, 'NX', whole(now), client)
-  redis.pcall('ZADD', heard, whole(now + BELIEVED), client)
-  redis.pcall('PEXPIRE', line, BELIEVED / 1000)
-  redis.pcall('PEXPIRE', heard, BELIEVED / 1000)
+  try_call('ZADD', line, 'NX', whole(now), client)
+  try_call('ZADD', heard, whole(now + BELIEVED), client)
+  try_call('PEXPIRE', line, BELIEVED / 1000)
+  try_call('PEXPIRE', heard, BELIEVED / 1000)
 end
 
 -- Takes those off the line that have not asked for too long; says how many are left.
 local function count_line(line, heard)
-  for _, client in ipairs(redis.pcall('ZRANGEBYSCORE', heard, '-inf', whole(now))) do strike(line, heard, client) end
-  local count = redis.pcall('ZCARD', line)
+  for _, client in ipairs(try_call('ZRANGEBYSCORE', heard, '-inf', whole(now))) do strike(line, heard, client) end
+  local count = try_call('ZCARD', line)
   return type(count) == 'number' and count or 0
 end
 
@@ -51,14 +51,14 @@ end
 local function hint(line, name)
   local at, prefix = 0, string.match(line, '^(.-)leasehold_line:')
   repeat
-    local client = redis.pcall('ZRANGE', line, at, at)[1]
+    local client = try_call('ZRANGE', line, at, at)[1]
     at = at + 1
-  until not client or redis.pcall('PUBLISH', prefix .. 'leasehold_hint:' .. client, name) ~= 0
+  until not client or try_call('PUBLISH', prefix .. 'leasehold_hint:' .. client, name) ~= 0
 end
 
 -- A server that is out of memory refuses a script's first write where it needs memory, and no later one. What is held must be kept,
 -- counted and given back there too: such steps begin with a write that needs none. For the hash of a lock that is held.
-local function insist(lock) redis.call('HDEL', lock, '') end
+local function insist(lock) call('HDEL', lock, '') end
 
 -- Holds of a shared owner are kept as request, end, request, end, …; those that have ended are left out.
 local function live_holds(record)

@@ -7,7 +7,7 @@ local function recorded(holder, record)
 end
 
 local function describe(lock, fence_key, record_key)
-  local left = redis.call('PTTL', lock)
+  local left = call('PTTL', lock)
   local found = {left}
   if left == -2 then return found end
   local records = all_records(fence_key, record_key)

@@ -3,14 +3,14 @@
 -- Keys of a name, and of one that is asked for with others.
 local PARTS, SHORT = 5, 3
 
-local function take(key, owner, request, _, ms) redis.call('SET', key, owner .. '/' .. request, 'PX', ms) end
+local function take(key, owner, request, _, ms) call('SET', key, owner .. '/' .. request, 'PX', ms) end
 
 -- Whether there is neither a lock nor a line.
-local function is_all_free(lock, line) return redis.call('EXISTS', lock, line) == 0 end
+local function is_all_free(lock, line) return call('EXISTS', lock, line) == 0 end
 
-local function is_held_by(key, owner, request) return redis.pcall('GET', key) == owner .. '/' .. request end
+local function is_held_by(key, owner, request) return try_call('GET', key) == owner .. '/' .. request end
 
 -- Whether it was held by this owner's request, and is no more.
-local function gives(key, owner, request) return is_held_by(key, owner, request) and redis.call('DEL', key) == 1 end
+local function gives(key, owner, request) return is_held_by(key, owner, request) and call('DEL', key) == 1 end
 
 local function announce() end

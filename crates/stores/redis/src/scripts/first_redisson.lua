@@ -4,24 +4,24 @@
 local PARTS, SHORT = 7, 4
 
 local function take(key, owner, request, count, ms)
-  local is_new = redis.call('HSET', key, owner, count) == 1
-  local set = redis.pcall('PEXPIRE', key, ms)
-  if type(set) == 'table' and set.err then
+  local is_new = call('HSET', key, owner, count) == 1
+  local set = try_call('PEXPIRE', key, ms)
+  if set ~= 1 and type(set) == 'table' then
     -- Whoever may not set an expiry must not leave a lock for ever, nor take away one that was there. It need not have the right to delete:
     -- what it wrote the fence with does that.
-    local left = redis.pcall('PTTL', key)
-    if left == -1 or is_new and type(left) ~= 'number' then redis.call('SET', key, '', 'PXAT', 1) end
+    local left = try_call('PTTL', key)
+    if left == -1 or is_new and type(left) ~= 'number' then call('SET', key, '', 'PXAT', 1) end
     error(set)
   end
 end
 
 -- Whether there is neither a lock nor a line, nor a token of Redisson's.
-local function is_all_free(lock, line, token) return redis.call('EXISTS', lock, line, token) == 0 end
+local function is_all_free(lock, line, token) return call('EXISTS', lock, line, token) == 0 end
 
-local function is_held_by(key, owner, request) return type(redis.pcall('HGET', key, owner)) == 'string' end
+local function is_held_by(key, owner, request) return type(try_call('HGET', key, owner)) == 'string' end
 
 -- Whether it was held by this owner, and is no more.
-local function gives(key, owner, request) return redis.pcall('HDEL', key, owner) == 1 end
+local function gives(key, owner, request) return try_call('HDEL', key, owner) == 1 end
 
 -- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own.
-local function announce(channel) redis.pcall('PUBLISH', channel, '-0') end
+local function announce(channel) try_call('PUBLISH', channel, '-0') end

@@ -11,7 +11,7 @@ for at = 1, #KEYS, 4 do
   if found[1] == -2 and ARGV[1] == 'any' then
     answer[#answer + 1] = 0
   else
-    local waiting = redis.pcall('ZCOUNT', KEYS[at + 3], '(' .. whole(now), '+inf')
+    local waiting = try_call('ZCOUNT', KEYS[at + 3], '(' .. whole(now), '+inf')
     answer[#answer + 1] = {type(waiting) == 'number' and waiting or 0, found}
   end
 end

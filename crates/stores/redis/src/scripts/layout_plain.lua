@@ -6,7 +6,7 @@ local function owner_in(value) return string.match(value, '^(.*)/') end
 
 -- 1 where the lock is of this request (of any request of this owner, where it is not known), or nothing.
 local function holds_of(key, owner, request)
-  local value = redis.call('GET', key)
+  local value = call('GET', key)
   if not value then return nil end
   if request ~= '' then return value == owner .. '/' .. request and 1 or nil end
   return owner_in(value) == owner and 1 or nil
@@ -16,19 +16,19 @@ local function is_shared() return false end
 
 local function linger_on(key, ms)
   -- First, because a server that is out of memory lets it through, and what follows it.
-  redis.call('DEL', key)
-  redis.call('SET', key, LINGER, 'PX', ms)
+  call('DEL', key)
+  call('SET', key, LINGER, 'PX', ms)
 end
 
 local function break_at_end(key)
-  local value = redis.call('GET', key)
+  local value = call('GET', key)
   if value and value ~= LINGER and string.sub(value, 1, #BROKEN) ~= BROKEN then
-    redis.call('SET', key, BROKEN .. value, 'KEEPTTL')
+    call('SET', key, BROKEN .. value, 'KEEPTTL')
   end
 end
 
 local function owners(key)
-  local value = redis.call('GET', key)
+  local value = call('GET', key)
   if not value or value == LINGER then return {} end
   return {{string.sub(value, 1, 1024), 1}}
 end
@@ -42,7 +42,7 @@ local function load_record(fence_key, _, tag) return record_in(text_at(fence_key
 local function all_records(fence_key) return {record_in(text_at(fence_key))} end
 
 local function save_fence(at, fence, record)
-  redis.call('SET', KEYS[at + 2], text_beside(fence, record), 'PX', FENCES_KEPT_MS)
+  call('SET', KEYS[at + 2], text_beside(fence, record), 'PX', FENCES_KEPT_MS)
 end
 
 -- Here there are no records of shared owners.

@@ -11,37 +11,37 @@ end
 
 -- How many holds the owner has, or nothing. An asking of one client is an owner of its own, so the request tells nothing new.
 local function holds_of(key, owner, request)
-  local count = redis.call('HGET', key, owner)
+  local count = call('HGET', key, owner)
   return count and counted(count) or nil
 end
 
 local function is_shared(tag) return string.byte(tag) == 115 end
 
 local function linger_on(key, ms)
-  redis.call('DEL', key)
+  call('DEL', key)
   take(key, LINGER, '', 1, ms)
 end
 
 -- Ends the right of whoever holds it, and leaves the lock to its lease.
 local function break_at_end(key)
-  if redis.call('HLEN', key) > FIELDS_MAX then return end
-  local fields = redis.call('HGETALL', key)
+  if call('HLEN', key) > FIELDS_MAX then return end
+  local fields = call('HGETALL', key)
   for at = 1, #fields, 2 do
     local owner = fields[at]
     if owner ~= LINGER and owner ~= 'mode' and string.sub(owner, 1, #BROKEN) ~= BROKEN then
       -- In this order: a hash without fields is gone, and its lease with it.
-      redis.call('HSET', key, BROKEN .. owner, fields[at + 1])
-      redis.call('HDEL', key, owner)
+      call('HSET', key, BROKEN .. owner, fields[at + 1])
+      call('HDEL', key, owner)
     end
   end
 end
 
 -- Owners and counts, as they are kept.
 local function owners(key)
-  local size = redis.call('HLEN', key)
+  local size = call('HLEN', key)
   if size > FIELDS_MAX then return {{'(a hash of ' .. size .. ' fields)', 1}} end
   local found = {}
-  local fields = redis.call('HGETALL', key)
+  local fields = call('HGETALL', key)
   for at = 1, #fields, 2 do
     if fields[at] ~= 'mode' and fields[at] ~= LINGER then found[#found + 1] = {fields[at], counted(fields[at + 1])} end
   end
@@ -52,7 +52,7 @@ local function is_of(tag, owner) return string.sub(tag, 2) == owner end
 
 -- The largest fence given out: ours, or Redisson's own token where there is one.
 local function last_fence(at)
-  local both = redis.call('MGET', KEYS[at + 2], KEYS[at + 6])
+  local both = call('MGET', KEYS[at + 2], KEYS[at + 6])
   local token = tonumber(both[2] or nil)
   return math.max(fence_in(both[1]), token or 0), token
 end
@@ -78,9 +78,9 @@ end
 
 local function save_fence(at, fence, record, token)
   local beside = is_shared(record[1]) and whole(fence) or text_beside(fence, record)
-  redis.call('SET', KEYS[at + 2], beside, 'PX', FENCES_KEPT_MS)
-  if token then redis.call('SET', KEYS[at + 6], whole(fence), 'KEEPTTL') end
+  call('SET', KEYS[at + 2], beside, 'PX', FENCES_KEPT_MS)
+  if token then call('SET', KEYS[at + 6], whole(fence), 'KEEPTTL') end
 end
 
 -- Of a shared owner.
-local function save_record(key, record, ms) redis.call('SET', key, cmsgpack.pack(record), 'PX', ms) end
+local function save_record(key, record, ms) call('SET', key, cmsgpack.pack(record), 'PX', ms) end

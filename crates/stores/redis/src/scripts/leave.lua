@@ -2,9 +2,9 @@
 -- told. KEYS: lock, line, heard. ARGV: name, client.
 
 local lock, line, heard = KEYS[1], KEYS[2], KEYS[3]
-local was_head = redis.pcall('ZRANGE', line, 0, 0)[1] == ARGV[2]
+local was_head = try_call('ZRANGE', line, 0, 0)[1] == ARGV[2]
 strike(line, heard, ARGV[2])
-if was_head and redis.call('EXISTS', lock) == 0 then
+if was_head and call('EXISTS', lock) == 0 then
   count_line(line, heard)
   hint(line, ARGV[1])
 end

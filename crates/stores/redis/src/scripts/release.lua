@@ -25,7 +25,7 @@ if record and record[9] then lingers = math.max(lingers, record[9]) end
 local function still(holds, foreign)
   record[7], record[9] = holds, lingers
   insist(lock)
-  local ms = math.max(ms_until(math.max(last_end(holds), lingers)), foreign > 0 and redis.call('PTTL', lock) or 1)
+  local ms = math.max(ms_until(math.max(last_end(holds), lingers)), foreign > 0 and call('PTTL', lock) or 1)
   take(lock, kept_as, request, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)
   return {'still', now, #holds / 2 + foreign}
@@ -53,7 +53,7 @@ elseif give == 'hold' and (shared or record and record[7] ~= request) then
   return {'not', now}
 elseif give == 'one' and shared and count > 1 then
   insist(lock)
-  take(lock, kept_as, request, count - 1, math.max(1, redis.call('PTTL', lock)))
+  take(lock, kept_as, request, count - 1, math.max(1, call('PTTL', lock)))
   return {'still', now, count - 1}
 end
 
@@ -62,9 +62,9 @@ local known, token = last_fence(0)
 if lingers > now then
   linger_on(lock, ms_until(lingers))
   -- For people: who held it last.
-  if record then redis.call('PEXPIRE', record_key, ms_until(lingers)) end
+  if record then call('PEXPIRE', record_key, ms_until(lingers)) end
 else
-  redis.call('DEL', lock, record_key)
+  call('DEL', lock, record_key)
 end
 if record and used then
   local last = record[2] + record[3] - 1

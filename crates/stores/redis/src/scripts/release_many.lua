@@ -9,9 +9,9 @@ local answer = {now, 0, 0}
 -- A fault ends it, and those that are left are not done.
 local function all()
   -- Asked for all at once: most often nobody waits.
-  local anybody_waits = redis.call('EXISTS', unpack(KEYS, 1, count)) ~= 0
+  local anybody_waits = call('EXISTS', unpack(KEYS, 1, count)) ~= 0
   for at = 1, count do
-    local is_waited_for = anybody_waits and redis.call('EXISTS', KEYS[at]) ~= 0
+    local is_waited_for = anybody_waits and call('EXISTS', KEYS[at]) ~= 0
     if is_waited_for or not release_alone(KEYS[count + at], ARGV[at], ARGV[count + at]) then answer[#answer + 1] = at end
     answer[3] = at
   end

@@ -7,7 +7,7 @@ local function renew_shared(lock, record_key, tag, fence, hold, term, count)
   local fence_key = string.gsub(record_key, 'leasehold_lock:', 'leasehold_fence:', 1)
   local record = live_record(fence_key, record_key, tag)
   if not record or whole(record[2]) ~= fence then return -1 end
-  local left, foreign = redis.call('PTTL', lock), foreign_holds(count, record)
+  local left, foreign = call('PTTL', lock), foreign_holds(count, record)
   local holds, last = live_holds(record), 0
   for at = 1, #holds, 2 do
     if hold == '' or holds[at] == hold then
@@ -21,7 +21,7 @@ local function renew_shared(lock, record_key, tag, fence, hold, term, count)
   local ms = math.max(ms_until(math.max(last_end(holds), record[9])), foreign > 0 and left or 1)
   take(lock, string.sub(tag, 2), hold, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)
-  if now - record[5] > LONG then redis.call('PEXPIRE', fence_key, FENCES_KEPT_MS) end
+  if now - record[5] > LONG then call('PEXPIRE', fence_key, FENCES_KEPT_MS) end
   return ms_until(last)
 end
 
@@ -48,10 +48,10 @@ local function renew(lock, beside, tag, fence, hold, term)
   end
   local is_ours, is_long = is_fence_of(beside, tag, fence)
   if not is_ours then return -1 end
-  local left = redis.call('PTTL', lock)
+  local left = call('PTTL', lock)
   if left == -1 then return term end
   if left >= term then return left end
-  redis.call('PEXPIRE', lock, term)
-  if is_long then redis.call('PEXPIRE', beside, FENCES_KEPT_MS) end
+  call('PEXPIRE', lock, term)
+  if is_long then call('PEXPIRE', beside, FENCES_KEPT_MS) end
   return term
 end

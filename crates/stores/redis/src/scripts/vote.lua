@@ -20,7 +20,7 @@ local takes = anew or math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR and firs
 local written = true
 for name = 1, names do
   local at = (name - 1) * PARTS
-  local row = {left = redis.call('PTTL', KEYS[at + 1]), last = last_fence(at)}
+  local row = {left = call('PTTL', KEYS[at + 1]), last = last_fence(at)}
   if row.left ~= -2 then
     row.record = load_record(KEYS[at + 2], KEYS[at + 3], tag)
     row.ours = holds_of(KEYS[at + 1], owner, request)
