@@ -29,7 +29,7 @@ local function acquire_free(lock, fence, before, owner, lease, about)
   if before then has_room, is_kept = is_below(before) end
   -- The clock was set back, or is behind many fences of one moment.
   if not has_room then return false end
-  local beside = grant .. owner .. ' p' .. owner .. '\n' .. about
+  local beside = grant .. owner .. ' p\n' .. about
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
   if is_kept then
     call('SET', fence, beside, 'KEEPTTL')

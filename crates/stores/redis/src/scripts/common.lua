@@ -9,6 +9,7 @@ end
 local function record_in(text, tag)
   local first, fences, lease, since, request, kept, about =
     string.match(text, '^%d+ (%d+) (%d+) (%d+) (%d+) (%S*) ([^\n]*)\n(.*)$')
+  if kept == 'p' then kept = 'p' .. request end
   if kept and (not tag or kept == tag) then
     return {kept, tonumber(first), tonumber(fences), tonumber(lease), tonumber(since), about, request}
   end
@@ -21,7 +22,8 @@ local function shared_record_in(packed, tag)
 end
 
 local function text_beside(fence, record)
-  local grant = {whole(fence), whole(record[2]), whole(record[3]), whole(record[4]), whole(record[5]), record[7], record[1]}
+  local tag = record[1] == 'p' .. record[7] and 'p' or record[1]
+  local grant = {whole(fence), whole(record[2]), whole(record[3]), whole(record[4]), whole(record[5]), record[7], tag}
   return table.concat(grant, ' ') .. '\n' .. record[6]
 end
 
