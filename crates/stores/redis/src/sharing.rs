@@ -30,11 +30,11 @@ use crate::store::{self, Inner};
 /// So many calls at a time are sent by whoever waits for them, where nothing else is under way.
 const ALONE: usize = 4;
 /// With so many batches under way, what comes waits for others, ...
-const FEW: usize = 16;
-/// ... until so many wait. In one call they keep the server from others for less than a millisecond.
-const TOGETHER: usize = 64;
+const FEW: usize = 8;
+/// ... until so many wait. In one call they keep the server from others for about a millisecond.
+const TOGETHER: usize = 128;
 /// With so many under way, all wait: the server has enough to do for a tenth of the time in which it must answer.
-const MANY: usize = 256;
+const MANY: usize = 128;
 
 /// What waits to be sent.
 #[derive(Default)]
