@@ -123,6 +123,54 @@ fn who_missed_a_grant_may_join_it() {
     assert!(hold.ask_anew(&rules, 4, &[name], term, at(70), &clocks).is_none(), "it was given back");
 }
 
+/// Nobody is woken too late: whatever servers say, and whoever is left out, nothing is decided by fewer answers than are awaited.
+#[test]
+fn nothing_is_certain_before_so_many_were_heard_of() {
+    let name = Name::new("l").unwrap();
+    let vote = |standing, voted| Ok(Answered { at: store(1), result: Vote { standing, voted } });
+    let busy = || {
+        let busy = Busy { name: name.clone(), holder: None, free_in: None, news: News::default() };
+        Voted::Busy(Box::new(busy))
+    };
+    let left = Duration::from_secs(30);
+    let recovers = Standing::Recovering { left };
+    let failed = |kind| Err(Error::new(kind, "call", "no").with_outcome(Outcome::NotApplied));
+    let replies: [Reply<Vote>; 8] = [
+        took(1),
+        vote(Standing::Votes, Voted::Held { left, last: Fence::NONE }),
+        vote(Standing::Votes, busy()),
+        vote(Standing::Votes, Voted::TooLate),
+        vote(recovers, Voted::Took { left }),
+        vote(recovers, busy()),
+        failed(ErrorKind::Unreachable),
+        failed(ErrorKind::Unfit),
+    ];
+    let (rules, clocks) = (rules(5), clocks(5, 0));
+    for (dark, fit) in [(0, true), (1, true), (2, true), (1, false), (2, false)] {
+        let kind = if fit { ErrorKind::Unreachable } else { ErrorKind::Unfit };
+        let error = || Some(Some(Error::new(kind, "call", "no")));
+        let left_out: PerServer<_> = (0..5).map(|server| if server < dark { error() } else { None }).collect();
+        let asked = 5 - dark;
+        for mut said in 0..replies.len().pow(asked as u32) {
+            let request = request(std::slice::from_ref(&name));
+            let (mut attempt, _) = Attempt::begin(&rules, request, at(0), &clocks, left_out.clone());
+            let mut awaited = attempt.awaits();
+            for server in dark..5 {
+                let reply = replies[said % replies.len()].clone();
+                said /= replies.len();
+                let sends = attempt.voted(at(1), &clocks, server, 1, at(0), reply);
+                awaited -= 1;
+                if !sends.is_empty() || attempt.verdict(at(1), &mut Rng::new(1)).is_some() {
+                    assert_eq!(awaited, 0, "{attempt:?}");
+                    break;
+                }
+                awaited = awaited.max(attempt.awaits());
+                assert!(awaited < 5 - server, "more than are left: {attempt:?}");
+            }
+        }
+    }
+}
+
 /// A server that recovers has forgotten who holds a lock, and may have what somebody tried there since: it is believed last.
 #[test]
 fn whoever_is_named_is_named_by_servers_that_vote() {

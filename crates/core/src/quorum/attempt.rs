@@ -257,9 +257,14 @@ impl Attempt {
     pub fn awaits(&self) -> usize {
         let (servers, majority) = (self.seats.len(), self.rules.majority());
         let took = self.seats.iter().filter(|seat| seat.votes_for().is_some()).count();
-        let said = self.seats.iter().filter(|seat| seat.said.is_some()).count();
-        let (grants, refuses) = (majority - took.min(majority), (servers - majority + 1 + took).saturating_sub(said));
-        grants.min(refuses).max(1)
+        let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
+        let unfit = self.seats.iter().filter_map(Seat::unfit).count();
+        let granted = majority.saturating_sub(took);
+        let lost = (took + open + 1).saturating_sub(majority);
+        // Where servers are left out one more decides that it is lost; what is said then needs others.
+        let known = majority.saturating_sub(self.up().max(self.may_be_busy()));
+        let told = open.min(known).min((servers - majority + 1).saturating_sub(unfit));
+        granted.min(lost.max(told)).max(1)
     }
 
     /// Whether a round is lost only because its fences were not taken: then higher ones are proposed.
@@ -314,11 +319,18 @@ impl Attempt {
     /// Whether too few servers answer and vote, as far as is known.
     fn too_few(&self) -> bool {
         let majority = self.rules.majority();
-        let up = self.seats.iter().filter(|seat| seat.is_up()).count();
-        let busy = self.seats.iter().filter_map(Seat::busy).count();
-        // Whoever is asked and says nothing in time is as likely to be busy as to be down.
-        let slow = self.seats.iter().filter(|seat| seat.touched && matches!(seat.said, Some(Heard::Silent))).count();
-        up < majority && busy + slow < majority || busy == 0
+        let any_busy = self.seats.iter().any(|seat| seat.busy().is_some());
+        self.up() < majority && self.may_be_busy() < majority || !any_busy
+    }
+
+    fn up(&self) -> usize {
+        self.seats.iter().filter(|seat| seat.is_up()).count()
+    }
+
+    /// Whoever is asked and says nothing in time is as likely to be busy as to be down.
+    fn may_be_busy(&self) -> usize {
+        let slow = |seat: &Seat| seat.touched && matches!(seat.said, Some(Heard::Silent));
+        self.seats.iter().filter(|seat| seat.busy().is_some() || slow(seat)).count()
     }
 
     /// Whether nothing would be better later: no majority is without servers that are unfit.
