@@ -2,6 +2,8 @@
 
 -- Keys of a name, and of one that is asked for with others.
 local PARTS, SHORT = 5, 3
+-- Whose hold a lock is can be told without its record.
+local LOCK_NAMES_REQUEST = true
 
 local function take(key, owner, request, _, ms) call('SET', key, owner .. '/' .. request, 'PX', ms) end
 

@@ -2,6 +2,8 @@
 
 -- Keys of a name, and of one that is asked for with others.
 local PARTS, SHORT = 7, 4
+-- Which of an owner's requests has it, the record tells.
+local LOCK_NAMES_REQUEST = false
 
 local function take(key, owner, request, count, ms)
   local is_new = call('HSET', key, owner, count) == 1

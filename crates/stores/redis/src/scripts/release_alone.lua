@@ -1,7 +1,7 @@
 -- The ordinary release: a whole hold of an owner that is new for every asking, nobody in line, and no fence left over. Where something is
 -- not ordinary, nothing was written.
-local function release_alone(lock, owner, channel)
-  if not gives(lock, owner, owner) then return false end
+local function release_alone(lock, owner, request, channel)
+  if not gives(lock, owner, request) then return false end
   announce(channel)
   return true
 end

@@ -12,7 +12,7 @@ local function all()
   local anybody_waits = call('EXISTS', unpack(KEYS, 1, count)) ~= 0
   for at = 1, count do
     local is_waited_for = anybody_waits and call('EXISTS', KEYS[at]) ~= 0
-    if is_waited_for or not release_alone(KEYS[count + at], ARGV[at], ARGV[count + at]) then answer[#answer + 1] = at end
+    if is_waited_for or not release_alone(KEYS[count + at], ARGV[at], ARGV[at], ARGV[count + at]) then answer[#answer + 1] = at end
     answer[3] = at
   end
 end
