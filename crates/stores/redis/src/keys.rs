@@ -148,24 +148,30 @@ fn client_of(hex: &str) -> Option<ClientId> {
 }
 
 /// An id of one request: a UUID for its client, and its number, as Redisson has a UUID and a thread.
-///
-/// Written digit by digit: it goes with every call, and a format takes as long as the rest of the call's text.
 pub(crate) fn request(id: RequestId) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(UUID + 1 + 20);
-    for (half, value) in id.client.0.into_iter().enumerate() {
-        for digit in 0..16 {
-            // Behind eight, twelve, sixteen and twenty digits of both halves together.
-            if matches!((half, digit), (0, 8 | 12) | (1, 0 | 4)) {
-                text.push('-');
-            }
-            text.push(char::from(DIGITS[(value >> (60 - 4 * digit)) as usize & 0xf]));
+    request_behind("", id)
+}
+
+/// Written digit by digit: it goes with every call, and a format takes as long as the rest of the call's text.
+fn request_behind(before: &str, id: RequestId) -> String {
+    let mut text = String::with_capacity(before.len() + UUID + 1 + 20);
+    text.push_str(before);
+    for (place, digit) in client(id.client).into_iter().enumerate() {
+        if matches!(place, 8 | 12 | 16 | 20) {
+            text.push('-');
         }
+        text.push(char::from(digit));
     }
     text.push(':');
     // To write into a string cannot fail.
     let _ = write!(text, "{}", id.number);
     text
+}
+
+/// A client, as it stands in line.
+pub(crate) fn client(id: ClientId) -> [u8; 32] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|place| DIGITS[(id.0[place / 16] >> (60 - 4 * (place % 16))) as usize & 0xf])
 }
 
 /// The length of a UUID as text.
@@ -189,8 +195,8 @@ pub(crate) fn is_reserved_owner(owner: &StoreOwner) -> bool {
 /// An owner with its kind before it.
 pub(crate) fn tag(owner: &StoreOwner) -> String {
     match owner {
-        StoreOwner::Private(id) => format!("p{}", request(*id)),
-        StoreOwner::Shared(id) => format!("s{id}"),
+        StoreOwner::Private(id) => request_behind("p", *id),
+        StoreOwner::Shared(id) => ["s", &**id].concat(),
     }
 }
 
@@ -260,6 +266,7 @@ mod tests {
     fn owners_come_back_as_they_were() {
         let id = RequestId { client: ClientId([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210]), number: 42 };
         assert_eq!(request(id), "01234567-89ab-cdef-fedc-ba9876543210:42");
+        assert_eq!(client(id.client).as_slice(), id.client.to_string().as_bytes());
         for owner in [StoreOwner::Private(id), StoreOwner::Shared("who:ever".into())] {
             assert_eq!(owner_of(&tag(&owner)), Some(owner));
         }

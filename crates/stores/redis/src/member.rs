@@ -83,7 +83,7 @@ fn vote_command(inner: &Inner, ballot: &Ballot, synced: bool) -> Cmd {
         .arg(ballot.block.len.max(1))
         .arg(u8::from(ballot.again))
         .arg(reply::micros(request.not_after))
-        .arg(request.request.client.to_string())
+        .arg(&keys::client(request.request.client))
         .arg(u8::from(request.enlist))
         .arg(reply::about(&request.about))
         .arg(reply::millis(inner.quarantine))

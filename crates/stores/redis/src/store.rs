@@ -224,7 +224,7 @@ pub(crate) fn acquire_command(inner: &Inner, request: &Acquire) -> Cmd {
         .arg(request.block.max(1))
         .arg(request.seen.get())
         .arg(reply::micros(request.not_after))
-        .arg(request.request.client.to_string())
+        .arg(&keys::client(request.request.client))
         .arg(u8::from(request.enlist))
         .arg(reply::about(&request.about));
     command
@@ -281,7 +281,7 @@ pub(crate) fn release_command(inner: &Inner, request: &Release, quietly: bool) -
         .arg(number(request.fence))
         .arg(number(request.last_used))
         .arg(reply::millis(request.linger))
-        .arg(request.client.to_string())
+        .arg(&keys::client(request.client))
         .arg(u8::from(request.rejoin))
         .arg(u8::from(quietly));
     command
@@ -420,7 +420,7 @@ impl Store for Redis {
                 let keys = inner.space.keys(&name);
                 let mut command = calling(script, 3);
                 command.arg(keys.lock()).arg(keys.line()).arg(keys.heard());
-                command.arg(name.as_str()).arg(client.to_string());
+                command.arg(name.as_str()).arg(&keys::client(client));
                 // Whoever does not ask again is off the line in three seconds.
                 let _ = inner.run(script, command).await;
             }
