@@ -302,6 +302,11 @@ impl<'a> Session<'a> {
         if after.last >= before.ceiling && after.last > before.record().last {
             return Err(Fault::Ceiling(after.last));
         }
+        // Those who wait follow whom they found: where these are others now, or end otherwise, they are to ask again.
+        let (then, now) = (kept_by(before.record()), kept_by(&after));
+        if then != now && !(before.record().waiters.is_empty() && after.waiters.is_empty()) {
+            self.given_back.extend(then);
+        }
         rows::save(self.connection, self.now, name, &before.loaded, &after)?;
         Ok(())
     }
@@ -317,6 +322,12 @@ impl Before {
     pub(crate) fn record(&self) -> &Record {
         &self.loaded.record
     }
+}
+
+/// The clients whose processes keep it.
+pub(crate) fn kept_by(record: &Record) -> SmallVec<[ClientId; 1]> {
+    let kept = record.rows.iter().filter(|row| row.kept);
+    kept.flat_map(|row| row.holds.iter().map(|hold| hold.request.client)).collect()
 }
 
 /// Device and number of what stands at a path.

@@ -8,13 +8,13 @@ use std::time::Duration;
 use leasehold_core::port::{
     Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, News, Release, Released, Renew, Renewed, Reply,
 };
-use leasehold_core::reference::{Hints, Record, Reference, Row};
+use leasehold_core::reference::{Hints, Reference};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreOwner, StoreTime};
 use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
 
 use crate::config::Config;
-use crate::database::{Before, Database, Done, Session};
+use crate::database::{Database, Done, Session, kept_by};
 use crate::desk::{Desk, PATIENCE};
 use crate::error::Fault;
 use crate::folder;
@@ -37,7 +37,7 @@ const CAPABILITY: Capability = Capability {
     ..Capability::NOTHING
 };
 
-const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2, kept = kept AND ?8 \
+const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2 \
      WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
      RETURNING expires";
 /// One who asks again is not put on the list anew while it is on it for this long, but in passing where nobody else writes.
@@ -232,27 +232,6 @@ fn still_busy(
     Ok(busy.then_some((done, listed > at + LISTED_FOR_LONG)))
 }
 
-impl Session<'_> {
-    /// A name, or one hold of several, was given back, and these are to be told; all others who wait for it are to see it, also where it
-    /// is not free yet: it may be sooner than they know.
-    fn give_back(&mut self, before: &Before, hints: Hints) {
-        if !before.record().waiters.is_empty() {
-            // One that is no longer kept may be followed all the same, from when it was.
-            self.given_back.extend(held_by(&before.record().rows));
-        }
-        self.hints.extend(hints);
-    }
-}
-
-/// The clients whose processes keep it.
-fn kept_by(record: &Record) -> SmallVec<[ClientId; 1]> {
-    held_by(record.rows.iter().filter(|row| row.kept)).collect()
-}
-
-fn held_by<'a>(rows: impl IntoIterator<Item = &'a Row>) -> impl Iterator<Item = ClientId> {
-    rows.into_iter().flat_map(|row| row.holds.iter().map(|hold| hold.request.client))
-}
-
 fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Result<Asked, Fault> {
     let names = request.names.as_slice();
     let mut before = SmallVec::<[_; 1]>::new();
@@ -285,7 +264,8 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
 fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<Renewed, Fault> {
     let lease = &renew.lease;
     let only_hold = match lease.owner {
-        StoreOwner::Private(request) if renew.hold == Some(request) => Some(request),
+        // Where it is kept no longer, those who wait are to see it.
+        StoreOwner::Private(request) if renew.hold == Some(request) && renew.kept => Some(request),
         _ => None,
     };
     let Some(request) = only_hold else {
@@ -304,7 +284,6 @@ fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<
         signed(request.number),
         signed(lease.fence.get()),
         signed(now.as_nanos()),
-        renew.kept,
     ])?;
     match rows.next()? {
         Some(row) => Ok(Renewed::Kept { left: Duration::from_nanos(unsigned(row.get(0)?) - now.as_nanos()) }),
@@ -386,7 +365,7 @@ impl Store for File {
         self.step("release", move |session| {
             let before = session.load(&request.name)?;
             let (released, hints) = session.reference.release(session.now, &request);
-            session.give_back(&before, hints);
+            session.hints.extend(hints);
             session.save(&request.name, &before)?;
             Ok(released)
         })
@@ -443,7 +422,7 @@ impl Store for File {
         self.step("break", move |session| {
             let before = session.load(&name)?;
             let (broken, hints) = session.reference.break_lock(session.now, &name, how);
-            session.give_back(&before, hints);
+            session.hints.extend(hints);
             session.save(&name, &before)?;
             Ok(broken)
         })

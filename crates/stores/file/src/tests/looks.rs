@@ -89,3 +89,66 @@ fn one_who_waits_behind_a_hold_that_is_not_kept_is_not_sure_to_hear() {
         assert_eq!(refused(&store, &waits(2)).news, News::WhenWatched);
     }
 }
+
+fn shared(client: u64) -> Acquire {
+    Acquire { owner: StoreOwner::Shared("x".into()), kept: true, ..asking(client, 1, "a") }
+}
+
+/// A holder of a shared owner, and two that wait, of whom the first does not act on its hint.
+fn three_behind_shared(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
+    let store = bench.open().unwrap();
+    let held = shared(1);
+    take(&store, &held).unwrap();
+    refused(&store, &waits(2));
+    let _deaf = watch(&store, 2);
+    refused(&store, &waits(3));
+    let hears = watch(&store, 3);
+    refused(&store, &waits(3));
+    assert_eq!(refused(&store, &waits(3)).news, News::Sure);
+    (store, held, hears)
+}
+
+/// Its owner took it once more, to outlive its process: nothing of it is kept from then on.
+#[test]
+fn a_release_of_a_lock_that_is_not_kept_any_more_is_seen() {
+    let bench = Bench::new();
+    let (store, held, hears) = three_behind_shared(&bench);
+    let fixed = Acquire { kept: false, ..shared(4) };
+    take(&store, &fixed).unwrap();
+    give(&store, &fixed).unwrap();
+    give(&store, &held).unwrap();
+    hears.recv_timeout(ABOUT_A_SECOND).unwrap();
+}
+
+/// One that joined the holder is the only one left, and gives it back.
+#[test]
+fn a_release_of_one_that_joined_the_holder_is_seen() {
+    let bench = Bench::new();
+    let (store, held, hears) = three_behind_shared(&bench);
+    take(&store, &shared(4)).unwrap();
+    give(&store, &held).unwrap();
+    give(&store, &shared(4)).unwrap();
+    hears.recv_timeout(ABOUT_A_SECOND).unwrap();
+}
+
+/// One that joined the holder is the only one left, and its process ends.
+#[test]
+fn the_end_of_one_that_joined_the_holder_is_seen() {
+    let bench = Bench::new();
+    let (store, held, hears) = three_behind_shared(&bench);
+    take(&store, &shared(4)).unwrap();
+    give(&store, &held).unwrap();
+    let place = crate::place::Place::at(&bench.path(), &bench.machine).unwrap();
+    place.forget(shared(4).request.client);
+    hears.recv_timeout(ABOUT_A_SECOND).unwrap();
+}
+
+/// A machine that slept for longer than the list keeps anybody: those who wait sleep on by a clock that stood still meanwhile.
+#[test]
+fn a_release_is_seen_by_those_who_are_no_longer_on_the_list() {
+    let bench = Bench::new();
+    let (store, held, hears) = three_at(&bench);
+    rusqlite::Connection::open(bench.path()).unwrap().execute("UPDATE waiters SET until = 1", []).unwrap();
+    give(&store, &held).unwrap();
+    hears.recv_timeout(ABOUT_A_SECOND).unwrap();
+}
