@@ -75,6 +75,20 @@ pub(crate) fn failure(failure: &Failure) {
     }
 }
 
+/// Of two things that were done one after the other, the first failure, which the command ends with; a second one is said now. That
+/// nothing can be written is said once.
+pub(crate) fn first_failure(before: Result<(), Failure>, then: Result<(), Failure>) -> Result<(), Failure> {
+    match (before, then) {
+        (Err(first), Err(second)) => {
+            if second.exit != Exit::OUTPUT {
+                failure(&second);
+            }
+            Err(first)
+        }
+        (before, then) => before.and(then),
+    }
+}
+
 /// Something that the user should know though the command goes on.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{NOTE}leasehold: {text}{NOTE:#}");

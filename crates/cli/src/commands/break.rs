@@ -25,11 +25,14 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
             return Err(unsure(who_would_lose(&client, &names).await, &names));
         }
         let how = if args.now { Break::Now } else { Break::AtLeaseEnd };
+        let mut all = Ok(());
         for name in &names {
-            let was = client.break_lock(name.as_str(), how).await?;
-            output::line(&done(&was, how))?;
+            // Each is said, and the others are broken all the same.
+            let was = client.break_lock(name.as_str(), how).await;
+            let said = was.map_err(Into::into).and_then(|was| output::line(&done(&was, how)));
+            all = output::first_failure(all, said);
         }
-        Ok(Exit::DONE)
+        all.map(|()| Exit::DONE)
     })
 }
 

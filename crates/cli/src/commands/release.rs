@@ -21,24 +21,18 @@ pub(crate) fn run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failu
             Seen::Store(client) => client,
             Seen::Unmade(label) => return Err(store::nothing_held(&owner, &names, &label)),
         };
-        let mut done = Ok(Exit::DONE);
+        let mut done = Ok(());
         for name in &names {
             let lock = client.lock(name.as_str()).owned_by(&owner);
             let left = match args.all {
                 true => lock.release_all(fence).await.map(|()| 0),
                 false => lock.release(fence).await,
             };
-            match left {
-                Ok(left) => output::line(&released(name, left))?,
-                // Each is said, and the others are given back all the same.
-                Err(error) => {
-                    if let Err(earlier) = std::mem::replace(&mut done, Err(error.into())) {
-                        output::failure(&earlier);
-                    }
-                }
-            }
+            // Each is said, and the others are given back all the same.
+            let said = left.map_err(Into::into).and_then(|left| output::line(&released(name, left)));
+            done = output::first_failure(done, said);
         }
-        done
+        done.map(|()| Exit::DONE)
     })
 }
 

@@ -80,3 +80,15 @@ fn a_reader_that_has_gone_is_not_complained_about() {
     let ran = Running::start(place.command(&["list"]).stdout(Stdio::from(writer))).ended();
     assert_eq!(ran.is(74).err, "");
 }
+
+/// What cannot be said is done all the same: nobody is to be left with half of it.
+#[test]
+fn several_are_given_back_and_broken_though_nobody_reads() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    for words in [&["release", "a,b,c", "--owner", "me"][..], &["break", "a,b,c", "--yes", "--now"]] {
+        let place = Place::new();
+        place.run(&["acquire", "a,b,c", "--owner", "me", "--lease", "1h"]).is(0);
+        Running::start(place.command(words).stdout(full())).ended().is(74);
+        assert_eq!(place.run(&["list", "--json"]).is(0).out, "", "{words:?}");
+    }
+}
