@@ -184,3 +184,16 @@ fn others_are_kept_out_for_longer_than_the_command_may_run() {
     assert_eq!(code(&output), 76, "{}", stderr(&output));
     assert!(!place.is_free("a"));
 }
+
+/// A log that standard error is added to is not replaced by the report.
+#[test]
+fn a_report_to_standard_error_leaves_what_was_said_there() {
+    let place = Place::new();
+    let log = place.path("log");
+    std::fs::write(&log, "before\n").unwrap();
+    let mut command = place.shell("a --report /dev/stderr", "echo during >&2");
+    command.stderr(std::fs::File::options().append(true).open(&log).unwrap());
+    command.status().unwrap();
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.starts_with("before\nduring\n{"), "{said}");
+}
