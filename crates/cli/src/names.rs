@@ -1,6 +1,6 @@
 //! Names as they are given on the command line: separated by commas, `\,` for a literal one.
 
-use leasehold::{Error, Name};
+use leasehold::{Error, ErrorKind, Guard, Name};
 
 /// What to do where there is nothing between two commas.
 const SEVERAL: &str = "between names stands one comma; one that belongs to a name is written '\\,'";
@@ -22,6 +22,19 @@ pub(crate) fn join(names: &[Name]) -> String {
     let mut escaped: Vec<String> = names.iter().map(|name| name.as_str().replace(',', "\\,")).collect();
     escaped.sort_by_key(|name| name.ends_with('\\'));
     escaped.join(",")
+}
+
+/// What a guard has lost. All of it where no name is known to be lost, for what is given up is given up together.
+pub(crate) fn lost(guard: &Guard) -> Vec<Name> {
+    let lost: Vec<Name> = guard.lost_names().cloned().collect();
+    if lost.is_empty() { guard.fences().map(|(name, _)| name.clone()).collect() } else { lost }
+}
+
+/// What was found to be lost as it was given back.
+pub(crate) fn lost_by(error: &Error) -> Vec<Name> {
+    let each = if error.failures().is_empty() { std::slice::from_ref(error) } else { error.failures() };
+    let lost = each.iter().filter(|failure| failure.kind() == ErrorKind::Lost);
+    lost.filter_map(|failure| Name::new(failure.lock()?).ok()).collect()
 }
 
 /// A backslash that is not before a comma is a backslash.

@@ -144,6 +144,13 @@ impl Guard {
         LostSignal { cells: self.pieces.iter().map(cell).collect() }
     }
 
+    /// The names that are known to be lost, in order: of several, often not all.
+    pub fn lost_names(&self) -> impl Iterator<Item = &Name> {
+        let cells = self.lost_signal().cells;
+        let pieces = self.pieces.iter().enumerate();
+        pieces.filter(move |(at, _)| cells[*at].is_lost()).map(|(_, piece)| &piece.name)
+    }
+
     /// Runs a future under the lock, and drops it when the lock is lost.
     ///
     /// # Errors

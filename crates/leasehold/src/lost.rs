@@ -27,6 +27,10 @@ impl LostCell {
         let _ = self.end.set(End::Lost(loss));
     }
 
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.end.get(), Some(End::Lost(_)))
+    }
+
     /// [`LostCell::wake`] is to follow, when the caller holds no mutex any more.
     pub(crate) fn release(&self) {
         let _ = self.end.set(End::Released);
@@ -93,6 +97,6 @@ impl LostSignal {
     /// Whether the lock is known to be lost. For asking whether one may act, [`Guard::is_valid`](crate::Guard::is_valid) is the
     /// better question: it reads the clock.
     pub fn is_lost(&self) -> bool {
-        self.cells.iter().any(|cell| matches!(cell.end.get(), Some(End::Lost(_))))
+        self.cells.iter().any(|cell| cell.is_lost())
     }
 }

@@ -49,9 +49,9 @@ fn lost(client: &Client, guard: &Guard, loss: Loss) -> Failure {
         Loss::Gone => "the store no longer had it",
         _ => "it could not be renewed in time",
     };
-    let name = guard.name().as_str();
-    Failure::new(Exit::LOST, format!("lost {name:?} on {}: {why}", client.store_label()))
-        .with_hint(format!("another may hold it by now; {} says who", human::show(name)))
+    let lost = names::lost(guard);
+    Failure::new(Exit::LOST, format!("lost {:?} on {}: {why}", names::join(&lost), client.store_label()))
+        .with_hint(format!("another may hold it by now; {} says who", human::show(lost[0].as_str())))
 }
 
 async fn say(client: &Client, guard: &Guard, json: bool) -> Result<(), Failure> {

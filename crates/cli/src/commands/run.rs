@@ -51,7 +51,7 @@ impl Run<'_> {
             report.waited_ms = Some(millis(waiting.began.elapsed()));
             match taken? {
                 Attempt::Granted(guard) => self.hold(&plan, guard, &client, &mut signals, report).await,
-                Attempt::Busy(holder) if plan.joined.is_some() => Err(self.outer_lost(&holder.name, &client, report)),
+                Attempt::Busy(holder) if plan.joined.is_some() => Err(self.outer_lost(&[holder.name], &client, report)),
                 Attempt::Busy(holder) => {
                     report.outcome = "busy";
                     Err(Failure { exit: Exit::other(self.args.busy_exit), ..waiting.busy(&client, &holder) })
@@ -76,13 +76,12 @@ impl Run<'_> {
         report.took(&guard);
         let since = Instant::now();
         let done = self.under(plan, &guard, client, signals, report).await;
-        let name = guard.name().clone();
         report.held_ms = Some(millis(since.elapsed()));
         let released = guard.release().await;
         match (done, released) {
             (Ok(_), Err(error)) if error.kind() == ErrorKind::Lost => {
                 report.lost(Why::Lost);
-                Err(self.lost(&name, client, "the store no longer had it when the command was done"))
+                Err(self.lost(&names::lost_by(&error), client, "the store no longer had it when the command was done"))
             }
             (Ok(exit), Err(error)) => {
                 let until = "at the latest it is free when its lease has run out";
@@ -101,8 +100,9 @@ impl Run<'_> {
         signals: &mut Signals,
         report: &mut Report,
     ) -> Result<Exit, Failure> {
-        if plan.joined.as_ref().is_some_and(|outer| !outer.is_same_grant(guard)) {
-            return Err(self.outer_lost(guard.name(), client, report));
+        let others = plan.joined.as_ref().map(|outer| outer.other_grants(guard)).unwrap_or_default();
+        if !others.is_empty() {
+            return Err(self.outer_lost(&others, client, report));
         }
         // Not before it is certain that this one has joined: it is entered once more, to keep others out.
         let _kept_out = match self.args.at_least.filter(|_| plan.joined.is_some()) {
@@ -157,7 +157,7 @@ impl Run<'_> {
             Outcome::CutOff(why, ended) => {
                 report.lost(*why);
                 ended.iter().for_each(|ended| report.ended(*ended));
-                Err(self.lost(guard.name(), client, self.reason(*why, ran)))
+                Err(self.lost(&names::lost(guard), client, self.reason(*why, ran)))
             }
         }
     }
@@ -189,17 +189,17 @@ impl Run<'_> {
         }
     }
 
-    fn outer_lost(&self, name: &Name, client: &Client, report: &mut Report) -> Failure {
+    fn outer_lost(&self, names: &[Name], client: &Client, report: &mut Report) -> Failure {
         report.lost(Why::Lost);
         let hint = "if no run is around this one, it has the variables of one that has ended: unset LEASEHOLD_NAME";
-        self.lost(name, client, "the outer run had lost it before this one could join").with_hint(hint)
+        self.lost(names, client, "the outer run had lost it before this one could join").with_hint(hint)
     }
 
-    fn lost(&self, name: &Name, client: &Client, why: &str) -> Failure {
-        let what = format!("lost {:?} on {}: {why}", name.as_str(), client.store_label());
+    fn lost(&self, names: &[Name], client: &Client, why: &str) -> Failure {
+        let what = format!("lost {:?} on {}: {why}", names::join(names), client.store_label());
         Failure::new(Exit::other(self.args.lost_exit), what).with_hint(format!(
             "its work may be half done, or another's beside it; {} says who has the lock now",
-            human::show(name.as_str())
+            human::show(names.first().map_or("NAME", Name::as_str))
         ))
     }
 }

@@ -87,9 +87,10 @@ impl Outer {
         (&self.store, &self.owner) == (&other.store, &other.owner) && other.fences.iter().all(has)
     }
 
-    /// Whether a grant is the one that it has.
-    pub(crate) fn is_same_grant(&self, guard: &Guard) -> bool {
-        guard.fences().all(|(name, fence)| self.fences.get(name.as_str()) == Some(&fence.get()))
+    /// The names of a guard whose grant is not the one that it has.
+    pub(crate) fn other_grants(&self, guard: &Guard) -> Vec<Name> {
+        let others = guard.fences().filter(|(name, fence)| self.fences.get(name.as_str()) != Some(&fence.get()));
+        others.map(|(name, _)| name.clone()).collect()
     }
 }
 

@@ -94,3 +94,14 @@ fn a_killed_holder_frees_the_lock() {
     holding.signal(Signal::KILL);
     place.run(&["acquire", "a", "--wait", "20s"]).is(0);
 }
+
+#[test]
+fn of_several_the_one_that_was_lost_is_told() {
+    let place = Place::new();
+    let mut hold =
+        Running::start(place.command(&["hold", "a,b", "--keep", "600ms"]).stdin(std::process::Stdio::piped()));
+    hold.line();
+    place.run(&["break", "b", "--yes", "--now"]).is(0);
+    let ended = hold.ended();
+    ended.fails(76, "lost \"b\"");
+}
