@@ -105,10 +105,10 @@ impl Run<'_> {
             return Err(self.outer_lost(&others, client, report));
         }
         // Not before it is certain that this one has joined: it is entered once more, to keep others out.
-        let _kept_out = match self.args.at_least.filter(|_| plan.joined.is_some()) {
-            Some(span) => Some(plan.lock.clone().at_least(span).try_acquire().await?),
-            None => None,
-        };
+        let mut kept_out = Vec::new();
+        for lock in plan.again(self.args, client, guard) {
+            kept_out.push(lock.try_acquire().await?);
+        }
         if let Some(number) = signals.pending() {
             return Err(Failure::new(
                 Exit::signal(number),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use leasehold::{Client, Lock, Name, Owner};
+use leasehold::{Client, Guard, Lock, Name, Owner};
 
 use super::descendants;
 use super::environment::{Around, Nesting, Outer};
@@ -29,14 +29,25 @@ impl Plan {
         let times = times(args, lease)?;
         let around = Around::of_process();
         let joined = joined(&around, args.who.owner.as_deref(), names, client)?;
-        let mut lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
-        lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
-        lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
+        let lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
         // Whoever could not join has run nothing, and keeps nobody out.
-        lock = args.at_least.into_iter().filter(|_| joined.is_none()).fold(lock, Lock::at_least);
-        lock = args.who.label.iter().fold(lock, Lock::label);
+        let at_least = args.at_least.filter(|_| joined.is_none());
+        let lock = at_least.into_iter().fold(with_options(lock, args, lease), Lock::at_least);
         Ok(Self { lock, lease, times, around, joined })
     }
+
+    /// What has been joined, once more and now with `--at-least`: name by name, for a client enters what it has already only so.
+    pub(crate) fn again(&self, args: &RunArgs, client: &Client, guard: &Guard) -> Vec<Lock> {
+        let Some(span) = args.at_least.filter(|_| self.joined.is_some()) else { return Vec::new() };
+        let names = guard.fences().map(|(name, _)| client.lock(name.as_str()).owned_by(guard.owner()));
+        names.map(|lock| with_options(lock, args, self.lease).at_least(span)).collect()
+    }
+}
+
+fn with_options(mut lock: Lock, args: &RunArgs, lease: Duration) -> Lock {
+    lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
+    lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
+    args.who.label.iter().fold(lock, Lock::label)
 }
 
 /// What can be known to be wrong before anything is asked.

@@ -362,3 +362,11 @@ fn one_whose_outer_lock_is_gone_does_not_wait_for_who_has_it_now() {
     next.signal(Signal::TERM);
     next.end();
 }
+
+#[test]
+fn several_names_that_are_joined_are_kept_from_others_for_at_least_so_long() {
+    let place = Place::new();
+    let joined = output(place.shell("a,b", &inside("a,b --no-wait --at-least 1h", "echo ran")));
+    assert_eq!((code(&joined), stdout(&joined).as_str()), (0, "ran\n"), "{}", stderr(&joined));
+    assert!(!place.is_free("a") && !place.is_free("b"));
+}
