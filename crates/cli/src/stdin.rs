@@ -7,17 +7,23 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::termios::tcgetpgrp;
 use tokio::sync::oneshot;
 
+use crate::exit::{Exit, Failure};
+
 /// How often a process in the background looks whether the terminal is its own again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Ends when standard input has. The thread that reads it goes on until the process ends.
-pub(crate) async fn closed() {
+/// Starts to read standard input; what is returned ends when that has. The thread that reads it goes on until the process ends.
+pub(crate) fn closed() -> Result<impl Future<Output = ()>, Failure> {
     let (at_end, end) = oneshot::channel();
-    std::thread::spawn(move || {
+    let reads = std::thread::Builder::new().spawn(move || {
         read_to_end();
         let _ = at_end.send(());
     });
-    let _ = end.await;
+    reads.map_err(|error| {
+        Failure::new(Exit::BUG, format!("standard input cannot be read: no thread could be started: {error}"))
+            .with_hint("look at the limits of this process: threads (ulimit -u), memory (ulimit -v)")
+    })?;
+    Ok(async { drop(end.await) })
 }
 
 fn read_to_end() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_core::table::Input;
 use leasehold_core::{Error, ErrorKind, Moment};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 
 use crate::caught::{self, caught};
@@ -85,7 +85,9 @@ impl Keeper {
     /// Starts the thread and its runtime.
     pub(crate) fn spawn() -> Result<Self, Error> {
         let failed = |what: &str, error: std::io::Error| {
-            Error::new(ErrorKind::Internal, "connect", format!("{what}: {error}")).with_source(error)
+            Error::new(ErrorKind::Internal, "connect", format!("{what}: {error}"))
+                .with_hint("look at the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
+                .with_source(error)
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -95,9 +97,11 @@ impl Keeper {
         let waker = Arc::new(Waker::default());
         let (start, started) = oneshot::channel();
         let waker_there = waker.clone();
-        std::thread::Builder::new()
+        let (give, given) = std::sync::mpsc::channel::<Runtime>();
+        let spawned = std::thread::Builder::new()
             .name("leasehold-keeper".into())
             .spawn(move || {
+                let Ok(runtime) = given.recv() else { return };
                 let shell = runtime.block_on(async {
                     let shell = started.await.ok()?;
                     keep(&shell, &waker_there).await;
@@ -113,7 +117,16 @@ impl Keeper {
                 // Last: with it go the stores, which may have runtimes of their own.
                 drop(shell);
             })
-            .map_err(|error| failed("the keeper's thread could not be started", error))?;
+            .map_err(|error| failed("the keeper's thread could not be started", error));
+        match spawned {
+            // The thread waits for just this.
+            Ok(_) => drop(give.send(runtime)),
+            Err(error) => {
+                // A runtime that is dropped in an async task panics: so it was not given to a thread that may not start.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        }
         Ok(Self { handle, waker, start })
     }
 

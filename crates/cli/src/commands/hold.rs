@@ -33,12 +33,14 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
 }
 
 async fn hold(client: &Client, guard: Guard, signals: &mut Signals, json: bool) -> Result<Exit, Failure> {
+    // Before anybody is told that it is held.
+    let closed = stdin::closed()?;
     say(client, &guard, json).await?;
     tokio::select! {
         biased;
         loss = guard.lost() => return Err(lost(client, &guard, loss)),
         _ = signals.next() => {}
-        () = stdin::closed() => {}
+        () = closed => {}
     }
     guard.release().await?;
     Ok(Exit::DONE)

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use leasehold_core::{Error, ErrorKind, Fence, Outcome};
 use rusqlite::ErrorCode;
+use rustix::io::Errno;
 
 /// SQLite's `SQLITE_IOERR_SHMSIZE`.
 const SHM_SIZE: i32 = 4874;
@@ -153,9 +154,13 @@ pub(crate) fn mounted_alone(path: &Path) -> Error {
 
 pub(crate) fn place(doing: &str, path: &Path, fault: io::Error) -> Error {
     let what = format!("{doing} {}: {fault}", path.display());
-    unfit(what)
-        .with_hint("look at the rights of the folder, or name another file with --store file:PATH")
-        .with_source(fault)
+    let hint = match Errno::from_io_error(&fault) {
+        Some(Errno::AGAIN) => "look at the limit of threads and processes (ulimit -u)",
+        Some(Errno::MFILE | Errno::NFILE) => "look at the limit of open files (ulimit -n)",
+        Some(Errno::NOMEM) => "there is too little memory; look at its limits too (ulimit -v)",
+        _ => "look at the rights of the folder, or name another file with --store file:PATH",
+    };
+    unfit(what).with_hint(hint).with_source(fault)
 }
 
 pub(crate) fn not_ours() -> Error {

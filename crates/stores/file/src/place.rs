@@ -194,7 +194,9 @@ impl Place {
             None => drop(member.watched.insert(name, Watched { sink, behind: SmallVec::new(), stamps: Stamps::new() })),
         }
         drop(state);
-        self.ear.listen(self).map_err(|fault| self.cannot(fault))
+        self.ear
+            .listen(self)
+            .map_err(|fault| error::place("no thread can be started that listens in", &self.folder, fault))
     }
 
     pub(crate) fn unwatch(&self, client: ClientId, name: &Name) {
