@@ -31,6 +31,7 @@ fn main() {
 }
 
 fn run() -> Exit {
+    run::outlive_file_limit();
     if let Some(exit) = run::helper() {
         return exit;
     }

@@ -28,7 +28,7 @@ pub(crate) use job::own_group;
 pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::{Destination, Report};
 pub(crate) use runner::{Job, Outcome, Why, run};
-pub(crate) use signals::Signals;
+pub(crate) use signals::{Signals, outlive_file_limit};
 pub(crate) use terminal::{hear_signals, without_stops};
 
 /// The first argument that makes this program a guardian. For no one but `run`.

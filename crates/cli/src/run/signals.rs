@@ -1,8 +1,10 @@
 //! The signals that the runner hears, and those that it was told to ignore: `nohup` and background jobs stay what they are.
 
-use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
+use signal_hook::consts::SIGXFSZ;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
@@ -18,6 +20,15 @@ static IGNORED: LazyLock<u64> = LazyLock::new(|| {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 });
+
+/// From now on a file that may grow no further (`ulimit -f`) fails what is written, and does not end this process: nobody would be told
+/// why, nor what became of the command. It is heard and not ignored, so that the command has it as it was.
+pub(crate) fn outlive_file_limit() {
+    if !is_ignored(SIGXFSZ) {
+        // Where it cannot be heard, it ends the process as before.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    }
+}
 
 /// The signals that are passed on to the command, or that end the waiting for a lock.
 pub(crate) struct Signals(Vec<(i32, Signal)>);

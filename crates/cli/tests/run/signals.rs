@@ -51,6 +51,19 @@ fn a_signal_while_waiting_ends_the_waiting() {
     assert!(place.is_free("a"));
 }
 
+/// The command has the limit, and the signal, as everybody has them.
+#[test]
+fn a_file_that_may_grow_no_further_is_told_and_ends_no_runner() {
+    let place = Place::new();
+    assert_eq!(code(&output(place.run("a", &["true"]))), 0);
+    let refused = output(place.outside("ulimit -f 0; exec \"$LEASEHOLD\" run a --no-wait -- true"));
+    assert!([69, 78].contains(&code(&refused)) && !refused.stderr.is_empty(), "{refused:?}");
+    let command = output(place.shell("a", "kill -XFSZ $$"));
+    assert_eq!(code(&command), 128 + Signal::XFSZ.as_raw());
+    let ignored = output(place.outside("trap '' XFSZ; exec \"$LEASEHOLD\" run a -c 'kill -XFSZ $$; exit 7'"));
+    assert_eq!(code(&ignored), 7);
+}
+
 #[test]
 fn the_lock_is_kept_until_what_the_command_left_is_gone() {
     let place = Place::new();
