@@ -1,6 +1,6 @@
 //! Those who wait behind a kept lock of a file ask it every ten seconds only: what they must see all the same.
 #![cfg(feature = "file")]
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::time::{Duration, Instant};
 
