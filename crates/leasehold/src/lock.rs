@@ -244,16 +244,17 @@ impl Lock {
         let shell = &self.shell.0;
         // A lock that is free is taken without waiting: a loop of them must let other tasks run now and then.
         tokio::task::coop::consume_budget().await;
+        let limit = match patience {
+            Patience::Until(limit) | Patience::OnceUntil(limit) => Some(limit),
+            _ => None,
+        };
         let want = Want {
             names: self.names.clone(),
             owner: owner.clone(),
             options: self.options.clone(),
             about: self.about.clone(),
             once: matches!(patience, Patience::Once | Patience::OnceUntil(_)),
-        };
-        let limit = match patience {
-            Patience::Until(limit) | Patience::OnceUntil(limit) => Some(limit),
-            _ => None,
+            until: limit,
         };
         let began = shell.is_heard().then(leasehold_clock::now);
         let (asking, told) = Asking::want(shell, &self.names, want);

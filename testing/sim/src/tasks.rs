@@ -65,6 +65,7 @@ impl World {
             options: options.clone(),
             about: crate::shell::about(),
             once,
+            until: None,
         };
         let ours = |held: &Belief| held.client == client && held.owner == owner;
         let again = self.beliefs.iter().any(ours);

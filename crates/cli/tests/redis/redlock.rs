@@ -11,6 +11,7 @@ use crate::harness::{Case, Checked, Held, run, until_info, url};
 pub(crate) const CASES: &[Case] = &[
     ("redlock::two_of_five_may_be_gone_and_three_may_not", two_of_five_may_be_gone_and_three_may_not),
     ("redlock::wrong_servers_and_settings", wrong_servers_and_settings),
+    ("redlock::whoever_waits_outlasts_a_quarantine", whoever_waits_outlasts_a_quarantine),
     ("redlock::doctor_finds_servers_fit", doctor_finds_servers_fit),
     ("redlock::doctor_sees_who_does_not_vote", doctor_sees_who_does_not_vote),
     ("redlock::doctor_sees_one_server_twice", doctor_sees_one_server_twice),
@@ -66,6 +67,15 @@ fn wrong_servers_and_settings() -> Checked {
     run(&over(three, "quarantine=2s"), &["run", "a", "--wait", "30s", "--", "true"]).is(0);
     let shorter = ["acquire", "a", "--no-wait", "--lease", "2s"];
     run(&over(three, "quarantine=3s"), &shorter).fails(78, "a quarantine of 2s, and not of 3s", "quarantine");
+    Ok(())
+}
+
+/// Longer than a command waits that gave no limit.
+fn whoever_waits_outlasts_a_quarantine() -> Checked {
+    let servers = start(3)?;
+    let began = Instant::now();
+    run(&over(&servers, "quarantine=14s"), &["run", "a", "--keep", "10s", "--wait", "1m", "--", "true"]).is(0);
+    assert!(began.elapsed() > Duration::from_secs(10), "it did not have to wait: {:?}", began.elapsed());
     Ok(())
 }
 

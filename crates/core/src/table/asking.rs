@@ -30,7 +30,7 @@ impl Table {
             in_use = true;
             if entry.must_queue(now, id, &want) {
                 // Who waits in a long line copies no name.
-                let (once, patience) = (want.once.then(|| name.clone()), now + self.settings.patience);
+                let (once, patience) = (want.once.then(|| name.clone()), want.patience(now, self.settings.patience));
                 entry.enqueue(id, Ticket { want, patience });
                 if let Some(name) = once {
                     self.try_among_others(now, id, &name, out);
@@ -63,7 +63,7 @@ impl Table {
     }
 
     pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
-        let patience = now + self.settings.patience;
+        let patience = want.patience(now, self.settings.patience);
         let entry = self.entries.entry(name.clone()).or_default();
         entry.enqueue(id, Ticket { want, patience });
         if let Ask::Sleeping(_) = entry.ask {

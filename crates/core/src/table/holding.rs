@@ -33,7 +33,7 @@ impl Table {
         if !long_enough || outlives {
             held.kept &= !outlives;
             let term = want.options.term.lease();
-            let patience = now + self.settings.patience;
+            let patience = want.patience(now, self.settings.patience);
             let fresh = || Lengthening { patience, attempts: 0, asleep: None };
             self.lengthening.entry(id).or_insert_with(fresh);
             return self.lengthen(now, id, name, term, Then::Enter(Box::new(want)), out);

@@ -57,7 +57,7 @@ impl Bench {
         let options = Arc::new(Options { term, ..Options::default() });
         self.step(Input::Acquire(
             id,
-            Want { names, owner: owner.clone(), options, about: Arc::default(), once: false },
+            Want { names, owner: owner.clone(), options, about: Arc::default(), once: false, until: None },
         ));
         id
     }
@@ -398,7 +398,10 @@ fn max_hold_is_not_extended() {
     let id = bench.table.ticket();
     let options = Arc::new(Options { term: KEPT, max_hold: Some(LEASE), ..Options::default() });
     let names = Names::new([named("a")]).unwrap();
-    bench.step(Input::Acquire(id, Want { names, owner: fresh(1), options, about: Arc::default(), once: false }));
+    bench.step(Input::Acquire(
+        id,
+        Want { names, owner: fresh(1), options, about: Arc::default(), once: false, until: None },
+    ));
     let (ask, _) = bench.call();
     bench.grant(ask, LEASE);
     let hold = bench.granted().unwrap().hold;
@@ -473,7 +476,10 @@ fn one_who_asks_once_does_not_wait_behind_a_sleeper() {
     let id = bench.table.ticket();
     let names = Names::new([named("a")]).unwrap();
     let options = Arc::new(Options::default());
-    bench.step(Input::Acquire(id, Want { names, owner: fresh(2), options, about: Arc::default(), once: true }));
+    bench.step(Input::Acquire(
+        id,
+        Want { names, owner: fresh(2), options, about: Arc::default(), once: true, until: None },
+    ));
     assert!(!bench.out.is_empty(), "it waits, for up to a second, in silence");
 }
 
@@ -505,6 +511,24 @@ fn a_reentry_that_asks_the_store_rides_out_a_lost_message() {
     bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown()))));
     let failed = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Failed(_))));
     assert!(!failed, "patience is five seconds, and no time has passed");
+}
+
+/// Servers that recover for a minute grant nothing before, and whoever said that it waits for two is to have the lock then.
+#[test]
+fn whoever_waits_until_then_has_patience_until_then() {
+    for (until, fails) in [(None, true), (Some(Duration::from_secs(120)), false)] {
+        let mut bench = Bench::new();
+        let (id, names, options) = (bench.table.ticket(), Names::One(named("a")), Arc::default());
+        let until = until.map(|span| bench.now + span);
+        let want = Want { names, owner: fresh(1), options, about: Arc::default(), once: false, until };
+        bench.step(Input::Acquire(id, want));
+        let (ask, _) = bench.call();
+        bench.pass(Duration::from_secs(60));
+        let error = Error::new(ErrorKind::NoQuorum, "acquire", "they recover").with_outcome(Outcome::NotApplied);
+        bench.step(Input::Answer(ask, Answer::Acquire(Err(error))));
+        let failed = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Failed(_))));
+        assert_eq!(failed, fails, "{:?}", bench.out);
+    }
 }
 
 /// A lost hold of a shared owner, which another process keeps alive in the store, is not given back by closing, nor by

@@ -63,6 +63,15 @@ pub struct Want {
     pub about: Arc<About>,
     /// Ask once; do not wait.
     pub once: bool,
+    /// It is wanted until then, though the store may not be able to grant anything before; else for as long as patience lasts.
+    pub until: Option<Moment>,
+}
+
+impl Want {
+    /// Until when it goes on trying while the store has not answered it once.
+    pub(crate) fn patience(&self, now: Moment, usual: Duration) -> Moment {
+        self.until.unwrap_or(now + usual)
+    }
 }
 
 /// Something that happened.

@@ -51,7 +51,7 @@ async fn prepared(parts: &mut [Part], once: bool, limit: Option<Moment>, rng: &m
             Some(Err(error)) => error,
         };
         let again = leasehold_clock::now() + waiting::retry_pause(rng, attempt);
-        if once || !error.is_retryable() || again > limit.unwrap_or(patient).min(patient) {
+        if once || !error.is_retryable() || again > limit.unwrap_or(patient) {
             return Err(error);
         }
         sleep(&timer, again).await;
