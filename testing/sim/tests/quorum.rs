@@ -171,38 +171,6 @@ fn nothing_is_certain_before_so_many_were_heard_of() {
     }
 }
 
-/// A lock is given back wherever it may be, and nowhere else: to ask a server that does not answer for nothing costs for a whole lease.
-#[test]
-fn who_was_not_asked_need_not_give_back() {
-    let name = Name::new("l").unwrap();
-    let (rules, clocks) = (rules(5), clocks(5, 0));
-    let left_out: PerServer<_> = (0..5).map(|server| (server > 2).then_some(None)).collect();
-    let (mut attempt, _) = Attempt::begin(&rules, request(std::slice::from_ref(&name)), at(0), &clocks, left_out);
-    assert_eq!(attempt.awaits(), 3, "one that refuses says nothing of the others");
-    for server in 0..3 {
-        attempt.voted(at(1), &clocks, server, 1, at(0), took(1));
-    }
-    assert!(matches!(attempt.verdict(at(1), &mut Rng::new(1)), Some(Verdict::Granted(_))));
-    let mut hold = Hold::of(attempt);
-    let term = Duration::from_secs(30);
-    assert!(hold.ask_anew(&rules, 4, std::slice::from_ref(&name), term, at(60), &clocks).is_some());
-    let sweep_of = |hold: &mut Hold| Sweep::begin(&rules, hold.release(), at(70), at(1_570), at(60_000));
-    assert_eq!(sweep_of(&mut hold.clone()).due(at(70)).as_slice(), [0, 1, 2, 4], "while it is asked anew");
-    hold.asked_anew(4, store(61), &took(61));
-    let mut sweep = sweep_of(&mut hold);
-    assert_eq!(sweep.due(at(70)).as_slice(), [0, 1, 2, 4], "it has it");
-    let gave = |released| Ok(Answered { at: store(71), result: released });
-    let mut rng = Rng::new(1);
-    sweep.answered(at(71), 0, gave(Released::NotHeld), &mut rng);
-    sweep.answered(at(71), 1, gave(Released::Released { waiters: Some(0) }), &mut rng);
-    sweep.answered(at(71), 2, gave(Released::NotHeld), &mut rng);
-    assert_eq!(sweep.awaits(), 1);
-    assert!(sweep.verdict(at(71)).is_none(), "one that may have it was not heard of");
-    sweep.answered(at(71), 4, gave(Released::NotHeld), &mut rng);
-    assert!(matches!(sweep.verdict(at(71)), Some(Ok(Released::NotHeld))), "a majority did not have it");
-    assert!(sweep.is_done());
-}
-
 /// A server that recovers has forgotten who holds a lock, and may have what somebody tried there since: it is believed last.
 #[test]
 fn whoever_is_named_is_named_by_servers_that_vote() {

@@ -107,16 +107,19 @@ impl Hold {
         self.attempt.is_answered(server) && self.anew[server].0 == 0
     }
 
-    /// What may be left behind once it is given back: for each server, none where nothing can be, else until when ballots can still be
-    /// executed there, if so.
+    /// What may be left behind once it is given back: of every server, and until when ballots can still be executed there, if so.
     pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
         self.released = true;
-        let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
-        let anew = self.anew.iter().map(|(open, until)| {
-            let was_asked = *until > StoreTime::default();
-            was_asked.then(|| (reckoned && *open > 0).then_some(*until))
-        });
-        self.attempt.traces().into_iter().zip(anew).map(|(trace, anew)| trace.max(anew)).collect()
+        let traces = self.attempt.traces();
+        traces
+            .iter()
+            .zip(&self.anew)
+            .map(|(trace, (open, until))| {
+                let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
+                let anew = (reckoned && *open > 0).then_some(*until);
+                Some(trace.flatten().max(anew))
+            })
+            .collect()
     }
 
     /// The request under which every server has it.

@@ -51,8 +51,7 @@ impl Sweep {
     ) -> Self {
         let seat = |trace: Option<Option<StoreTime>>| Seat {
             state: if trace.is_some() { State::Due(now) } else { State::Done },
-            // Where nothing can be, it is not even asked.
-            said: trace.is_none().then_some(Ok(Released::NotHeld)),
+            said: None,
             unsure: trace.flatten(),
             executed: None,
             gave: None,
