@@ -162,7 +162,6 @@ impl Link {
     /// Sends one command on this connection: with the first poll it is on its way.
     pub(crate) async fn send_on(&self, mut line: Line, command: &Cmd) -> Result<Value, Failed> {
         let sent = leasehold_clock::now();
-        self.thread.is_called(sent);
         let answer = self.thread.polls(line.connection.send_packed_command(command)).await;
         let answer = answer.and_then(Value::extract_error);
         match answer {

@@ -6,14 +6,9 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, Moment};
+use leasehold_core::{Error, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
-
-/// Sooner than a call ends that is not answered.
-const SOONER: Duration = Duration::from_millis(200);
 
 /// Which of our threads a connection lives on.
 ///
@@ -47,30 +42,6 @@ impl Thread {
     /// Runs work here that nobody waits for.
     pub(crate) fn behind(self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime().spawn(work);
-    }
-
-    /// A call is made. Its timer would wake the thread where it ends before all others, and make it wait for the lock under which it is
-    /// set: so while calls follow each other there is one that ends sooner than theirs.
-    pub(crate) fn is_called(self, now: Moment) {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        static IS_TIMED: AtomicBool = AtomicBool::new(false);
-        let is_busy = |now: Moment, last| now.since(Moment::from_nanos(last)) < SOONER;
-        // The keeper's go out in batches, and nobody waits for them.
-        if matches!(self, Self::Keepers) {
-            return;
-        }
-        let last = LAST.swap(now.as_nanos(), Ordering::Relaxed);
-        if !is_busy(now, last) || IS_TIMED.load(Ordering::Relaxed) {
-            return;
-        }
-        if !IS_TIMED.swap(true, Ordering::Relaxed) {
-            self.behind(async move {
-                while is_busy(leasehold_clock::now(), LAST.load(Ordering::Relaxed)) {
-                    tokio::time::sleep(SOONER).await;
-                }
-                IS_TIMED.store(false, Ordering::Relaxed);
-            });
-        }
     }
 
     /// Made when it is first needed, once a process.
