@@ -171,6 +171,94 @@ fn nothing_is_certain_before_so_many_were_heard_of() {
     }
 }
 
+/// What three of five granted, the others not asked.
+fn held_by_three(name: &Name) -> (Rules, Clocks, Hold) {
+    let (rules, clocks) = (rules(5), clocks(5, 0));
+    let left_out: PerServer<_> = (0..5).map(|server| (server > 2).then_some(None)).collect();
+    let (mut attempt, _) = Attempt::begin(&rules, request(std::slice::from_ref(name)), at(0), &clocks, left_out);
+    assert_eq!(attempt.awaits(), 3, "one that refuses says nothing of the others");
+    for server in 0..3 {
+        attempt.voted(at(1), &clocks, server, 1, at(0), took(1));
+    }
+    assert!(matches!(attempt.verdict(at(1), &mut Rng::new(1)), Some(Verdict::Granted(_))));
+    (rules, clocks, Hold::of(attempt))
+}
+
+fn said(released: Released) -> Reply<Released> {
+    Ok(Answered { at: store(71), result: released })
+}
+
+/// A lock is given back wherever it may be, and nowhere else: to ask a server that does not answer for nothing costs for a whole lease.
+#[test]
+fn who_was_not_asked_need_not_give_back() {
+    let name = Name::new("l").unwrap();
+    let (rules, clocks, mut hold) = held_by_three(&name);
+    let term = Duration::from_secs(30);
+    assert!(hold.ask_anew(&rules, 4, std::slice::from_ref(&name), term, at(60), &clocks).is_some());
+    let sweep_of = |hold: &mut Hold| Sweep::begin(&rules, hold.release(), at(70), at(1_570), at(60_000));
+    assert_eq!(sweep_of(&mut hold.clone()).due(at(70)).as_slice(), [0, 1, 2, 4], "while it is asked anew");
+    hold.asked_anew(4, store(61), &took(61));
+    let mut sweep = sweep_of(&mut hold);
+    assert_eq!(sweep.due(at(70)).as_slice(), [0, 1, 2, 4], "it has it");
+    let mut rng = Rng::new(1);
+    sweep.answered(at(71), 0, said(Released::NotHeld), &mut rng);
+    sweep.answered(at(71), 1, said(Released::Released { waiters: Some(0) }), &mut rng);
+    sweep.answered(at(71), 2, said(Released::NotHeld), &mut rng);
+    assert_eq!(sweep.awaits(), 1);
+    assert!(sweep.verdict(at(71)).is_none(), "one that may have it was not heard of");
+    sweep.answered(at(71), 4, said(Released::NotHeld), &mut rng);
+    assert!(matches!(sweep.verdict(at(71)), Some(Ok(Released::NotHeld))), "a majority did not have it");
+    assert!(sweep.is_done());
+}
+
+/// A server that gave it back and was not heard of says afterwards that it has nothing: that does not make it lost.
+#[test]
+fn a_lost_answer_does_not_make_a_release_a_loss() {
+    let (rules, _, mut hold) = held_by_three(&Name::new("l").unwrap());
+    for first in [Outcome::Unknown, Outcome::NotApplied] {
+        let mut sweep = Sweep::begin(&rules, hold.release(), at(70), at(1_570), at(60_000));
+        assert_eq!(sweep.due(at(70)).as_slice(), [0, 1, 2]);
+        let mut rng = Rng::new(1);
+        let failed = |outcome| Err(Error::new(ErrorKind::Unreachable, "release", "cut").with_outcome(outcome));
+        sweep.answered(at(71), 0, failed(first), &mut rng);
+        if first == Outcome::NotApplied {
+            sweep.answered(at(72), 0, failed(Outcome::Unknown), &mut rng);
+        }
+        sweep.answered(at(90), 0, said(Released::NotHeld), &mut rng);
+        sweep.answered(at(91), 1, said(Released::Released { waiters: Some(0) }), &mut rng);
+        assert!(sweep.verdict(at(91)).is_none(), "the third may not have it");
+        sweep.answered(at(92), 2, said(Released::Released { waiters: Some(0) }), &mut rng);
+        assert!(matches!(sweep.verdict(at(92)), Some(Ok(Released::Released { .. }))), "{sweep:?}");
+        assert!(sweep.is_done());
+    }
+    let mut sweep = Sweep::begin(&rules, hold.release(), at(70), at(1_570), at(60_000));
+    let unsent = Error::new(ErrorKind::Unreachable, "release", "refused").with_outcome(Outcome::NotApplied);
+    sweep.answered(at(71), 0, Err(unsent), &mut Rng::new(1));
+    sweep.answered(at(90), 0, said(Released::NotHeld), &mut Rng::new(1));
+    for server in [1, 2] {
+        sweep.answered(at(91), server, said(Released::Released { waiters: None }), &mut Rng::new(1));
+    }
+    assert!(matches!(sweep.verdict(at(92)), Some(Ok(Released::NotHeld))), "it was lost before: {sweep:?}");
+}
+
+/// What a server took in one round is given back, though it heard of the next one too late.
+#[test]
+fn what_an_earlier_round_left_is_given_back() {
+    let name = Name::new("l").unwrap();
+    let (rules, clocks) = (rules(3), clocks(3, 0));
+    let left_out: PerServer<_> = (0..3).map(|_| None).collect();
+    let (mut attempt, _) = Attempt::begin(&rules, request(&[name]), at(0), &clocks, left_out);
+    let vote = |voted| Ok(Answered { at: store(1), result: Vote { standing: Standing::Votes, voted } });
+    let held = || vote(Voted::Held { left: Duration::from_secs(30), last: Fence::NONE });
+    attempt.voted(at(1), &clocks, 0, 1, at(0), held());
+    assert_eq!(attempt.voted(at(1), &clocks, 1, 1, at(0), held()).len(), 3, "a second round");
+    attempt.voted(at(1), &clocks, 2, 1, at(0), vote(Voted::TooLate));
+    for server in 0..3 {
+        attempt.voted(at(2), &clocks, server, 2, at(1), vote(Voted::TooLate));
+    }
+    assert_eq!(attempt.traces().as_slice(), [Some(None), Some(None), None]);
+}
+
 /// A server that recovers has forgotten who holds a lock, and may have what somebody tried there since: it is believed last.
 #[test]
 fn whoever_is_named_is_named_by_servers_that_vote() {

@@ -57,8 +57,10 @@ struct Seat {
     open: u32,
     /// The last moment at which one of them can be executed.
     not_after: StoreTime,
-    /// It may hold the names for this attempt.
+    /// It was asked, and may hold the names for this attempt.
     touched: bool,
+    /// It held them, whatever it said after that.
+    had: bool,
     said: Option<Heard>,
 }
 
@@ -126,6 +128,16 @@ impl Seat {
 
     fn is_up(&self) -> bool {
         matches!(&self.said, Some(Heard::Vote { vote, .. }) if vote.standing.votes())
+    }
+
+    /// It said last that it does not have the names for us.
+    fn refused(&self) -> bool {
+        matches!(&self.said, Some(Heard::Vote { vote, .. }) if matches!(vote.voted, Voted::Busy(_) | Voted::TooLate))
+    }
+
+    /// Until when ballots can still be executed there, if so.
+    fn open_until(&self) -> Option<StoreTime> {
+        (self.open > 0).then_some(self.not_after)
     }
 }
 
@@ -219,6 +231,7 @@ impl Attempt {
         let heard = match reply {
             Ok(Answered { result: vote, .. }) => {
                 seat.open = seat.open.saturating_sub(1);
+                seat.had |= matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. });
                 let sent = if self.rules.planted.is(Bug::ValidityFromReply) { now } else { sent };
                 Heard::Vote { sent, vote }
             }
@@ -406,9 +419,19 @@ impl Attempt {
         self.seats.iter().enumerate().filter(|(_, seat)| seat.is_vacant()).map(|(server, _)| server)
     }
 
+    /// Whether a server was sent any ballot.
+    pub(super) fn was_asked(&self, server: usize) -> bool {
+        self.seats[server].touched
+    }
+
     /// Whether every ballot that was sent to a server is answered.
     pub(super) fn is_answered(&self, server: usize) -> bool {
         self.seats[server].open == 0
+    }
+
+    /// Until when ballots can still be executed at a server, if so.
+    pub(super) fn open_until(&self, server: usize) -> Option<StoreTime> {
+        self.seats[server].open_until()
     }
 
     /// When no ballot of its last round is executed any more.
@@ -418,22 +441,13 @@ impl Attempt {
 
     /// What may be left behind: for each server, none where nothing can be, else until when ballots can still be executed there, if so.
     pub fn traces(&self) -> PerServer<Option<Option<StoreTime>>> {
-        self.seats
-            .iter()
-            .map(|seat| {
-                let open = (seat.open > 0).then_some(seat.not_after);
-                let holds = !matches!(
-                    &seat.said,
-                    Some(Heard::Vote { vote: Vote { voted: Voted::Busy(_) | Voted::TooLate, .. }, .. })
-                );
-                let granted = matches!(
-                    &seat.said,
-                    Some(Heard::Vote { vote: Vote { voted: Voted::Took { .. } | Voted::Held { .. }, .. }, .. })
-                );
-                let only_granted = self.rules.planted.is(Bug::ReleaseOnlyGranted);
-                (seat.touched && (holds || open.is_some()) && (granted || !only_granted)).then_some(open)
-            })
-            .collect()
+        let only_granted = self.rules.planted.is(Bug::ReleaseOnlyGranted);
+        let of = |seat: &Seat| {
+            let open = seat.open_until();
+            let may_have = seat.had || !only_granted && (!seat.refused() || open.is_some());
+            (seat.touched && may_have).then_some(open)
+        };
+        self.seats.iter().map(of).collect()
     }
 
     /// How one of its names is given back.

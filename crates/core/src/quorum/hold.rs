@@ -107,19 +107,17 @@ impl Hold {
         self.attempt.is_answered(server) && self.anew[server].0 == 0
     }
 
-    /// What may be left behind once it is given back: of every server, and until when ballots can still be executed there, if so.
+    /// What may be left behind once it is given back: for each server, none where it was never asked, else until when ballots can still
+    /// be executed there, if so.
     pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
         self.released = true;
-        let traces = self.attempt.traces();
-        traces
-            .iter()
-            .zip(&self.anew)
-            .map(|(trace, (open, until))| {
-                let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
-                let anew = (reckoned && *open > 0).then_some(*until);
-                Some(trace.flatten().max(anew))
-            })
-            .collect()
+        let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
+        let of = |(server, (open, until)): (usize, &(u32, StoreTime))| {
+            let anew = (reckoned && *open > 0).then_some(*until);
+            let was_asked = self.attempt.was_asked(server) || *until > StoreTime::default();
+            was_asked.then(|| self.attempt.open_until(server).max(anew))
+        };
+        self.anew.iter().enumerate().map(of).collect()
     }
 
     /// The request under which every server has it.

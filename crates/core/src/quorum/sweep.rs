@@ -22,7 +22,7 @@ pub struct Sweep {
 #[derive(Clone, Debug)]
 struct Seat {
     state: State,
-    /// What the first answer was.
+    /// What came of it.
     said: Option<Result<Released, Error>>,
     /// Until when a ballot may still be executed there, or was.
     unsure: Option<StoreTime>,
@@ -40,6 +40,22 @@ enum State {
     Done,
 }
 
+impl Seat {
+    /// Whether an earlier call may be why it says this now: it gave back, or was not heard of and may have.
+    fn may_have_given(&self, says: &Released) -> bool {
+        match &self.said {
+            Some(Ok(Released::Released { .. })) => true,
+            Some(said @ Err(_)) => !is_undone(said) && matches!(says, Released::NotHeld),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a call that failed certainly did nothing.
+fn is_undone(said: &Result<Released, Error>) -> bool {
+    matches!(said, Err(error) if error.outcome() == Outcome::NotApplied)
+}
+
 impl Sweep {
     /// Everything that may be left behind: see [`Attempt::traces`](super::Attempt::traces).
     pub fn begin(
@@ -51,7 +67,8 @@ impl Sweep {
     ) -> Self {
         let seat = |trace: Option<Option<StoreTime>>| Seat {
             state: if trace.is_some() { State::Due(now) } else { State::Done },
-            said: None,
+            // Where nothing can be, it is not even asked.
+            said: trace.is_none().then_some(Ok(Released::NotHeld)),
             unsure: trace.flatten(),
             executed: None,
             gave: None,
@@ -87,7 +104,7 @@ impl Sweep {
         let seat = &mut self.seats[server];
         match reply {
             Ok(Answered { at, result }) => {
-                if !matches!(seat.said, Some(Ok(Released::Released { .. }))) {
+                if !seat.may_have_given(&result) {
                     seat.said = Some(Ok(result));
                 }
                 seat.gave = Some(at);
@@ -101,7 +118,9 @@ impl Sweep {
             }
             Err(error) => {
                 let hopeless = error.outcome() == Outcome::NotApplied && !error.is_retryable();
-                seat.said.get_or_insert(Err(error));
+                if seat.said.as_ref().is_none_or(is_undone) {
+                    seat.said = Some(Err(error));
+                }
                 seat.attempts += 1;
                 seat.state =
                     if hopeless { State::Done } else { State::Due(now + waiting::retry_pause(rng, seat.attempts)) };
