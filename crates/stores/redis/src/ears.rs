@@ -89,9 +89,9 @@ impl Ears {
         channels
     }
 
-    /// Where Redisson tells of this lock. Behind a prefix it tells of nothing.
+    /// Where Redisson tells of this lock. Behind a prefix it tells of nothing; there a release sees that somebody listens.
     fn channel_of(&self, name: &Name) -> Option<String> {
-        (self.layout == Layout::Redisson && self.space.0.is_empty()).then(|| self.space.keys(name).channel())
+        (self.layout == Layout::Redisson).then(|| self.space.keys(name).channel())
     }
 
     /// Whether this client ever waited, so that it may hear of a name without having subscribed to it.

@@ -20,6 +20,8 @@ pub(crate) struct Scripts {
     /// Several at once, where they are ordinary.
     pub(crate) release_many: Script,
     pub(crate) leave: Script,
+    /// After one that was given back with others.
+    pub(crate) tell: Script,
     pub(crate) breaking: Script,
     pub(crate) inspect: Script,
     pub(crate) vote: Script,
@@ -50,7 +52,7 @@ impl Scripts {
 
     /// Each of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
-        let alone = [&self.acquire, &self.renew, &self.release, &self.leave, &self.breaking, &self.inspect];
+        let alone = [&self.acquire, &self.renew, &self.release, &self.leave, &self.tell, &self.breaking, &self.inspect];
         alone.into_iter().chain([&self.acquire_many, &self.release_many])
     }
 
@@ -86,6 +88,7 @@ impl Scripts {
             ),
             release_many: Script::new([&giving, include_str!("scripts/release_many.lua")].concat()),
             leave: script(&[include_str!("scripts/leave.lua")]),
+            tell: script(&[include_str!("scripts/tell.lua")]),
             breaking: script(&[DESCRIBE, include_str!("scripts/break.lua")]),
             inspect: script(&[DESCRIBE, include_str!("scripts/inspect.lua")]),
             vote: script(&[DESCRIBE, BIRTH, include_str!("scripts/vote.lua")]),

@@ -68,8 +68,9 @@ struct Asked<T> {
 pub(crate) enum Answer {
     /// What the script says that does one alone.
     Whole(Result<Value, Error>),
-    /// It was done together with others, at that time; an acquire has this first fence.
-    Done(StoreTime, Fence),
+    /// It was done together with others, at that time; an acquire has this first fence. Where a release was heard by somebody, the first in
+    /// line is still to be told.
+    Done { at: StoreTime, first: Fence, is_heard: bool },
     /// Nothing was done: it has to be asked alone.
     Alone(Option<Going>),
 }
@@ -218,8 +219,11 @@ impl Inner {
         };
         match answers {
             Ok((at, first, done)) => {
-                for (asked, done) in asked.into_iter().zip(done) {
-                    asked.tell(if done { Answer::Done(at, first) } else { Answer::Alone(None) });
+                for (asked, became) in asked.into_iter().zip(done) {
+                    asked.tell(match became {
+                        Became::Done { is_heard } => Answer::Done { at, first, is_heard },
+                        Became::Nothing => Answer::Alone(None),
+                    });
                 }
             }
             // One among them may be the reason, as where its user has no rights.
@@ -256,27 +260,37 @@ async fn all<F: Future<Output = ()> + Unpin>(mut calls: Vec<F>) {
     .await;
 }
 
-/// The server's clock, the first fence of what was granted, and whether each request was done.
-fn done(value: Value, requests: usize) -> Result<(StoreTime, Fence, Vec<bool>), Error> {
+/// What became of one request of a call.
+#[derive(Clone, Copy)]
+enum Became {
+    Done { is_heard: bool },
+    Nothing,
+}
+
+/// The server's clock, the first fence of what was granted, and what became of each request.
+fn done(value: Value, requests: usize) -> Result<(StoreTime, Fence, Vec<Became>), Error> {
     let mut parts = Parts::of(value)?;
     let (at, first, looked_at) = (parts.time()?, parts.fence()?, parts.count::<usize>()?);
-    let mut done: Vec<bool> = (0..requests).map(|place| place < looked_at).collect();
+    let mut done = vec![Became::Nothing; requests];
+    done.iter_mut().take(looked_at).for_each(|became| *became = Became::Done { is_heard: false });
     while parts.left() > 0 {
-        let place = parts.count::<usize>()?.checked_sub(1).and_then(|place| done.get_mut(place));
-        *place.ok_or_else(|| error::unreadable("a place that was not asked for"))? = false;
+        let place = parts.number()?;
+        let became = usize::try_from(place.unsigned_abs()).ok().and_then(|place| done.get_mut(place.checked_sub(1)?));
+        *became.ok_or_else(|| error::unreadable("a place that was not asked for"))? =
+            if place < 0 { Became::Done { is_heard: true } } else { Became::Nothing };
     }
     Ok((at, first, done))
 }
 
 fn acquire_many_command(inner: &Inner, asked: &[Asked<Acquire>]) -> Cmd {
-    let each = if inner.layout == Layout::Redisson { 4 } else { 3 };
+    let each = if inner.layout == Layout::Redisson { 3 } else { 2 };
     let mut command = store::calling(&inner.scripts.acquire_many, asked.len() * each);
     for Asked { request, .. } in asked {
         command.arg(inner.space.keys(&request.names.as_slice()[0]).fence());
     }
     for Asked { request, .. } in asked {
         let keys = inner.space.keys(&request.names.as_slice()[0]);
-        command.arg(keys.lock()).arg(keys.line());
+        command.arg(keys.lock());
         if inner.layout == Layout::Redisson {
             command.arg(keys.token());
         }
@@ -295,13 +309,17 @@ fn acquire_many_command(inner: &Inner, asked: &[Asked<Acquire>]) -> Cmd {
 }
 
 fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
-    let mut command = store::calling(&inner.scripts.release_many, asked.len() * 2);
-    for Asked { request, .. } in asked {
-        command.arg(inner.space.keys(&request.name).line());
-    }
+    let each = if inner.layout == Layout::Redisson { 1 } else { 2 };
+    let mut command = store::calling(&inner.scripts.release_many, asked.len() * each);
     for Asked { request, .. } in asked {
         command.arg(inner.space.keys(&request.name).lock());
     }
+    if inner.layout == Layout::Plain {
+        for Asked { request, .. } in asked {
+            command.arg(inner.space.keys(&request.name).line());
+        }
+    }
+    command.arg(asked.len());
     for Asked { request, .. } in asked {
         let Give::Hold(id) = request.give else { unreachable!("it may not share a call") };
         command.arg(keys::request(id));

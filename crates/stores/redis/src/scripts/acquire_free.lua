@@ -1,17 +1,17 @@
 -- The ordinary acquire: one name that is free, nobody in line, and an owner that is new for every asking. What is not ordinary is left to
 -- others, and nothing was written by then.
 
--- What all names of a call are given: the first fence, and how the text beside their locks begins.
-local first, first_text, grant, since_at, since
+-- What all names of a call are given: the first fence, which is the clock's, and how the text beside their locks begins. Fences of the same
+-- few hours begin alike.
+local first, first_text, grant, hours
 
--- Whether there is something to give: not when it is too late, or fences are spent.
+-- Whether there is something to give: not when it is too late, when larger fences were seen, or when they are spent.
 local function proposes(lease, block, seen, not_after)
-  first = math.max(seen + 1, (now - FENCE_EPOCH) * 8)
-  if now > tonumber(not_after) or not (first + block < EXACT) then return false end
+  first = (now - FENCE_EPOCH) * 8
+  local last = first + block - 1
+  if now > tonumber(not_after) or first <= tonumber(seen) or not (last + 1 < EXACT) then return false end
   first_text = whole(first)
-  local fences = whole(first + block - 1) .. ' ' .. first_text .. ' ' .. whole(block) .. ' ' .. lease .. ' '
-  grant, since_at = fences .. whole(now) .. ' ', #fences
-  since = string.sub(grant, since_at, since_at + 6)
+  grant, hours = whole(last) .. ' ' .. block .. ' ' .. lease .. ' ', string.sub(first_text, 1, 5)
   return true
 end
 
@@ -19,7 +19,7 @@ end
 -- numbers of text costs as much as a command, so texts are compared where no fence can have more digits than ours: one with fewer is smaller,
 -- and if its text is not, it is only looked at the long way.
 local function is_below(before)
-  if #first_text < DIGITS or find(before, since, since_at, true) ~= since_at then return fence_in(before) < first, false end
+  if #first_text < DIGITS or find(before, hours, 1, true) ~= 1 then return fence_in(before) < first, false end
   return before < first_text, true
 end
 

@@ -1,5 +1,5 @@
--- Acquires of one moment in one call, for the ordinary ones among them. KEYS: the fences of all; then of each lock, line, and in the layout
--- of Redisson the token. ARGV: lease in ms, fences, the largest fence that any has seen, the first end of those after which they are too
+-- Acquires of one moment in one call, for the ordinary ones among them. KEYS: the fences of all; then the lock of each, and in the layout
+-- of Redisson its token. ARGV: lease in ms, fences, the largest fence that any has seen, the first end of those after which they are too
 -- late, about; then the owner of each.
 -- Answers the clock, the first fence of those that are granted, how many were looked at, and the places of those among them for which
 -- nothing was done.
@@ -15,8 +15,8 @@ local function all()
   local before, taken = call('MGET', unpack(KEYS, 1, count)), {}
   for at = 1, count do
     local key = count + (at - 1) * parts
-    local lock, line, token = KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
-    local is_free = are_free and not taken[lock] or is_all_free(lock, line, token)
+    local lock = KEYS[key + 1]
+    local is_free = are_free and not taken[lock] or call('EXISTS', unpack(KEYS, key + 1, key + parts)) == 0
     if is_free and acquire_free(lock, KEYS[at], before[at], ARGV[at + 5], lease, about) then
       taken[lock] = true
     else
@@ -25,7 +25,7 @@ local function all()
     answer[3] = at
   end
 end
-if proposes(lease, tonumber(ARGV[2]), ARGV[3], ARGV[4]) then
+if proposes(lease, ARGV[2], ARGV[3], ARGV[4]) then
   answer[2] = first
   pcall(all)
 end

@@ -1,7 +1,7 @@
 -- Every script begins with this: what its keys are, and the clock.
 --
 -- Keys of one name, in this order: lock, fence, record, line, heard, and what the layout adds.
---   fence   the last fence that was given out, and the record of that grant.
+--   fence   the last fence that was given out, and the record of that grant: see record.lua.
 --   record  the record of an owner that several clients share; it ends with the lock.
 -- A record says who holds it: {tag, first fence, fences, lease in ms, since, about, request}; of a shared owner {…, holds, given, lingers
 -- until} instead of a request. A tag is `p` (private) or `s` (shared) and the owner.

@@ -7,9 +7,15 @@ end
 
 -- A record that somebody damaged is as good as none.
 local function record_in(text, tag)
-  local first, fences, lease, since, request, kept, about =
-    string.match(text, '^%d+ (%d+) (%d+) (%d+) (%d+) (%S*) ([^\n]*)\n(.*)$')
-  if kept == 'p' then kept = 'p' .. request end
+  local last, fences, lease, request, about = string.match(text, '^(%d+) (%d+) (%d+) (%S*) p\n(.*)$')
+  local first, since, kept
+  if last then
+    first, kept = last - fences + 1, 'p' .. request
+    since = FENCE_EPOCH + first / 8
+  else
+    first, fences, lease, since, request, kept, about =
+      string.match(text, '^%+%d+ (%d+) (%d+) (%d+) (%d+) (%S*) ([^\n]*)\n(.*)$')
+  end
   if kept and (not tag or kept == tag) then
     return {kept, tonumber(first), tonumber(fences), tonumber(lease), tonumber(since), about, request}
   end
@@ -22,9 +28,8 @@ local function shared_record_in(packed, tag)
 end
 
 local function text_beside(fence, record)
-  local tag = record[1] == 'p' .. record[7] and 'p' or record[1]
-  local grant = {whole(fence), whole(record[2]), whole(record[3]), whole(record[4]), whole(record[5]), record[7], tag}
-  return table.concat(grant, ' ') .. '\n' .. record[6]
+  local grant = {whole(fence), whole(record[2]), whole(record[3]), whole(record[4]), whole(record[5]), record[7], record[1]}
+  return '+' .. table.concat(grant, ' ') .. '\n' .. record[6]
 end
 
 local function ms_until(moment) return math.ceil((moment - now) / 1000) end

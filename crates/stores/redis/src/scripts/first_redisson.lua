@@ -1,7 +1,7 @@
 -- What the ordinary case needs in the layout of Redisson, where the lock is a hash from owner to count.
 
 -- Keys of a name, and of one that is asked for with others.
-local PARTS, SHORT = 7, 4
+local PARTS, SHORT = 7, 3
 -- Which of an owner's requests has it, the record tells.
 local LOCK_NAMES_REQUEST = false
 
@@ -25,5 +25,6 @@ local function is_held_by(key, owner, request) return type(try_call('HGET', key,
 -- Whether it was held by this owner, and is no more.
 local function gives(key, owner, request) return try_call('HDEL', key, owner) == 1 end
 
--- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own.
-local function announce(channel) try_call('PUBLISH', channel, '-0') end
+-- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own. Says how many heard it: not
+-- nobody while somebody waits, as ours listen there too.
+local function announce(channel) return try_call('PUBLISH', channel, '-0') end

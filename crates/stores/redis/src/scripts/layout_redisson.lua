@@ -77,7 +77,7 @@ local function all_records(fence_key, record_key)
 end
 
 local function save_fence(at, fence, record, token)
-  local beside = is_shared(record[1]) and whole(fence) or text_beside(fence, record)
+  local beside = is_shared(record[1]) and '+' .. whole(fence) or text_beside(fence, record)
   call('SET', KEYS[at + 2], beside, 'PX', FENCES_KEPT_MS)
   if token then call('SET', KEYS[at + 6], whole(fence), 'KEEPTTL') end
 end

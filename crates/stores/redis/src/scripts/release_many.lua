@@ -1,18 +1,21 @@
--- Releases of one moment in one call, for the ordinary ones among them. KEYS: the lines of all, then their locks. ARGV: the owners of all,
--- then the channels.
--- Answers the clock, a zero, how many were looked at, and the places of those among them for which nothing was done.
+-- Releases of one moment in one call, for the ordinary ones among them. KEYS: the locks of all, and in the plain layout then their lines.
+-- ARGV: how many; their owners; and in the layout of Redisson their channels.
+-- Answers the clock, a zero, how many were looked at, and the places of those among them for which nothing was done. One with a minus
+-- before it was done, and somebody heard it: the first in line is still to be told.
 
 local KEYS, ARGV = KEYS, ARGV
-local count = #KEYS / 2
+local count = tonumber(ARGV[1])
 local answer = {now, 0, 0}
 
 -- A fault ends it, and those that are left are not done.
 local function all()
   -- Asked for all at once: most often nobody waits.
-  local anybody_waits = call('EXISTS', unpack(KEYS, 1, count)) ~= 0
+  local anybody_waits = #KEYS > count and call('EXISTS', unpack(KEYS, count + 1)) ~= 0
   for at = 1, count do
-    local is_waited_for = anybody_waits and call('EXISTS', KEYS[at]) ~= 0
-    if is_waited_for or not release_alone(KEYS[count + at], ARGV[at], ARGV[at], ARGV[count + at]) then answer[#answer + 1] = at end
+    local is_waited_for = anybody_waits and call('EXISTS', KEYS[count + at]) ~= 0
+    local owner = ARGV[at + 1]
+    local heard = not is_waited_for and release_alone(KEYS[at], owner, owner, ARGV[count + at + 1])
+    if heard ~= 0 then answer[#answer + 1] = heard and -at or at end
     answer[3] = at
   end
 end

@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     ("sharing::many_of_one_moment_share_calls", || block_on(many_of_one_moment_share_calls())),
     ("sharing::what_is_not_ordinary_hurts_no_other", || block_on(what_is_not_ordinary_hurts_no_other())),
     ("sharing::whoever_lacks_rights_for_one_name_gets_the_others", || block_on(rights_for_some_names())),
+    ("sharing::whoever_waits_is_told_of_each", || block_on(whoever_waits_is_told())),
     ("sharing::what_is_dropped_is_taken_back", || block_on(what_is_dropped_is_taken_back())),
     ("sharing::fences_go_on_from_larger_ones", || block_on(fences_go_on_from_larger_ones())),
     ("sharing::scripts_that_are_forgotten_are_sent_again", || block_on(scripts_that_are_forgotten())),
@@ -79,6 +80,8 @@ async fn many_of_one_moment_share_calls() -> Checked {
             let held = client.inspect(first.as_str()).await?.holders;
             assert_eq!(held.len(), 1, "{layout}");
             assert_eq!((held[0].fence, held[0].pid), (Some(fences[0]), Some(std::process::id())), "{layout}");
+            let since = held[0].since.expect("it is known").elapsed()?;
+            assert!(since < LIMIT, "{layout}: it is held for {since:?}");
             last = fences;
             release_all(guards).await?;
             assert!(client.inspect(first.as_str()).await?.holders.is_empty(), "{layout}");
@@ -135,6 +138,40 @@ async fn rights_for_some_names() -> Checked {
         }
         assert_eq!(guards.len(), MANY);
         release_all(guards).await?;
+    }
+    Ok(())
+}
+
+/// Releases that share a call tell the first in line of each lock, as one alone does, and say that somebody waits.
+async fn whoever_waits_is_told() -> Checked {
+    for options in ["layout=redisson", "layout=plain", "layout=redisson&prefix=app1:"] {
+        let server = Redis::start()?;
+        let of = async || Client::connect(&format!("{}?{options}", url(&server))).await;
+        let (holder, other) = (of().await?, of().await?);
+        let mut guards = Vec::new();
+        for (name, taken) in all(&holder, names()).await {
+            guards.push(taken?.granted().ok_or(name)?);
+        }
+        let mut waiting = JoinSet::new();
+        for name in names().step_by(2) {
+            let lock = other.lock(&name);
+            waiting.spawn(async move { lock.acquire().await.map(|guard| (Instant::now(), guard)) });
+        }
+        let in_line = || Ok(server.command(&["KEYS", "*leasehold_line:*"])?.texts()?.len() == MANY / 2);
+        eventually("all stand in line", in_line).await?;
+        // They ask once more when they have subscribed, and then each second.
+        tokio::time::sleep(S / 5).await;
+        let released = Instant::now();
+        release_all(guards).await?;
+        let mut soon = 0;
+        let mut got = Vec::new();
+        while let Some(granted) = tokio::time::timeout(LIMIT, waiting.join_next()).await? {
+            let (at, guard) = granted??;
+            soon += usize::from(at.duration_since(released) < S / 4);
+            got.push(guard);
+        }
+        assert!(soon > MANY * 3 / 8, "{options}: {soon} of {} were told, the others asked by themselves", MANY / 2);
+        release_all(got).await?;
     }
     Ok(())
 }
