@@ -20,7 +20,7 @@ pub(crate) struct Scripts {
     /// Several at once, where they are ordinary.
     pub(crate) release_many: Script,
     pub(crate) leave: Script,
-    /// After one that was given back with others.
+    /// After some were given back together.
     pub(crate) tell: Script,
     pub(crate) breaking: Script,
     pub(crate) inspect: Script,

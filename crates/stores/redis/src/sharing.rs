@@ -68,9 +68,9 @@ struct Asked<T> {
 pub(crate) enum Answer {
     /// What the script says that does one alone.
     Whole(Result<Value, Error>),
-    /// It was done together with others, at that time; an acquire has this first fence. Where a release was heard by somebody, the first in
-    /// line is still to be told.
-    Done { at: StoreTime, first: Fence, is_heard: bool },
+    /// It was done together with others, at that time; an acquire has this first fence. So many wait for what was released, where that is
+    /// known.
+    Done { at: StoreTime, first: Fence, waiters: Option<u32> },
     /// Nothing was done: it has to be asked alone.
     Alone(Option<Going>),
 }
@@ -199,12 +199,35 @@ impl Inner {
             }
             several => {
                 let command = release_many_command(self, several);
-                self.tell_all(line, &self.scripts.release_many, &command, asked).await;
+                let heard = self.tell_all(line, &self.scripts.release_many, &command, asked).await;
+                self.tell_lines(heard).await;
             }
         }
     }
 
-    async fn tell_all<T>(&self, line: &Line, script: &Script, command: &Cmd, asked: Vec<Asked<T>>) {
+    /// Tells the first in line of what was given back and heard by somebody. That this fails is no failure of a release: whoever waits asks
+    /// again before long.
+    async fn tell_lines(&self, heard: Vec<(Asked<Release>, StoreTime)>) {
+        if heard.is_empty() {
+            return;
+        }
+        let script = &self.scripts.tell;
+        let answer = self.run(script, tell_command(self, &heard)).await;
+        let mut waiting = answer.and_then(Parts::of);
+        for (asked, at) in heard {
+            let waiters = waiting.as_mut().ok().and_then(|waiting| waiting.count().ok());
+            asked.tell(Answer::Done { at, first: Fence::NONE, waiters });
+        }
+    }
+
+    /// Those are left that were released, and heard by somebody.
+    async fn tell_all<T>(
+        &self,
+        line: &Line,
+        script: &Script,
+        command: &Cmd,
+        asked: Vec<Asked<T>>,
+    ) -> Vec<(Asked<T>, StoreTime)> {
         let answers = match self.link.send_on(line.clone(), command).await {
             Ok(value) => done(value, asked.len()),
             Err(failed) => {
@@ -219,12 +242,15 @@ impl Inner {
         };
         match answers {
             Ok((at, first, done)) => {
+                let mut heard = Vec::new();
                 for (asked, became) in asked.into_iter().zip(done) {
-                    asked.tell(match became {
-                        Became::Done { is_heard } => Answer::Done { at, first, is_heard },
-                        Became::Nothing => Answer::Alone(None),
-                    });
+                    match became {
+                        Became::Done => asked.tell(Answer::Done { at, first, waiters: Some(0) }),
+                        Became::Heard => heard.push((asked, at)),
+                        Became::Nothing => asked.tell(Answer::Alone(None)),
+                    }
                 }
+                return heard;
             }
             // One among them may be the reason, as where its user has no rights.
             Err(error) if error.outcome() == Outcome::NotApplied => {
@@ -232,6 +258,7 @@ impl Inner {
             }
             Err(error) => asked.into_iter().for_each(|asked| asked.tell(Answer::Whole(Err(error.clone())))),
         }
+        Vec::new()
     }
 }
 
@@ -263,7 +290,9 @@ async fn all<F: Future<Output = ()> + Unpin>(mut calls: Vec<F>) {
 /// What became of one request of a call.
 #[derive(Clone, Copy)]
 enum Became {
-    Done { is_heard: bool },
+    Done,
+    /// It was released, and somebody heard it.
+    Heard,
     Nothing,
 }
 
@@ -272,12 +301,12 @@ fn done(value: Value, requests: usize) -> Result<(StoreTime, Fence, Vec<Became>)
     let mut parts = Parts::of(value)?;
     let (at, first, looked_at) = (parts.time()?, parts.fence()?, parts.count::<usize>()?);
     let mut done = vec![Became::Nothing; requests];
-    done.iter_mut().take(looked_at).for_each(|became| *became = Became::Done { is_heard: false });
+    done.iter_mut().take(looked_at).for_each(|became| *became = Became::Done);
     while parts.left() > 0 {
         let place = parts.number()?;
         let became = usize::try_from(place.unsigned_abs()).ok().and_then(|place| done.get_mut(place.checked_sub(1)?));
         *became.ok_or_else(|| error::unreadable("a place that was not asked for"))? =
-            if place < 0 { Became::Done { is_heard: true } } else { Became::Nothing };
+            if place < 0 { Became::Heard } else { Became::Nothing };
     }
     Ok((at, first, done))
 }
@@ -328,6 +357,18 @@ fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
         for Asked { request, .. } in asked {
             command.arg(inner.space.keys(&request.name).channel());
         }
+    }
+    command
+}
+
+fn tell_command(inner: &Inner, heard: &[(Asked<Release>, StoreTime)]) -> Cmd {
+    let mut command = store::calling(&inner.scripts.tell, heard.len() * 3);
+    for (Asked { request, .. }, _) in heard {
+        let keys = inner.space.keys(&request.name);
+        command.arg(keys.lock()).arg(keys.line()).arg(keys.heard());
+    }
+    for (Asked { request, .. }, _) in heard {
+        command.arg(request.name.as_str());
     }
     command
 }

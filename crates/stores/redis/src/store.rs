@@ -112,8 +112,7 @@ impl Redis {
                 false => Answer::Alone(None),
             };
             let answer = match shared {
-                Answer::Done { at, is_heard: false, .. } => return Ok((at, Released::Released { waiters: Some(0) })),
-                Answer::Done { at, .. } => return Ok(inner.tell(&request.name).await.unwrap_or((at, GIVEN))),
+                Answer::Done { at, waiters, .. } => return Ok((at, Released::Released { waiters })),
                 Answer::Whole(answer) => answer,
                 Answer::Alone(_going) => {
                     inner.run(&inner.scripts.release, release_command(&inner, &request, quietly)).await
@@ -159,23 +158,11 @@ impl Inner {
         self.enlisted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the first in line of a lock that was given back, and says how many wait. That this fails is no failure of the release: whoever
-    /// waits asks again before long.
-    async fn tell(&self, name: &Name) -> Result<(StoreTime, Released), Error> {
-        let (keys, script) = (self.space.keys(name), &self.scripts.tell);
-        let mut command = calling(script, 3);
-        command.arg(keys.lock()).arg(keys.line()).arg(keys.heard()).arg(name.as_str());
-        reply::released(self.run(script, command).await?)
-    }
-
     pub(crate) async fn run(&self, script: &Script, command: Cmd) -> Result<redis::Value, Error> {
         // Boxed: most calls do not come here, and would carry the room for it about.
         Box::pin(self.link.call(script, command)).await
     }
 }
-
-/// A lock that was given back, and nothing is known of who waits for it.
-const GIVEN: Released = Released::Released { waiters: None };
 
 const ARGUMENTS: usize = 16;
 const KEY_BYTES: usize = 64;

@@ -1,5 +1,9 @@
--- Tells the first in line of a lock that was given back. KEYS: lock, line, heard. ARGV: name. Answers as a release.
-local lock, line, heard = KEYS[1], KEYS[2], KEYS[3]
-local waiting = count_line(line, heard)
-if call('EXISTS', lock) == 0 then hint(line, ARGV[1]) end
-return {'released', now, waiting}
+-- Tells the first in line of locks that were given back. KEYS: lock, line and heard of each. ARGV: their names.
+-- Answers how many clients wait for each.
+local answer = {}
+for at = 1, #ARGV do
+  local lock, line, heard = KEYS[at * 3 - 2], KEYS[at * 3 - 1], KEYS[at * 3]
+  answer[at] = count_line(line, heard)
+  if answer[at] > 0 and try_call('EXISTS', lock) == 0 then hint(line, ARGV[at]) end
+end
+return answer
