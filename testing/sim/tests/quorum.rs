@@ -211,6 +211,24 @@ fn who_was_not_asked_need_not_give_back() {
     assert!(sweep.is_done());
 }
 
+/// A grant that is asked for once more reckons with those that were asked anew before: such a ballot may still be executed.
+#[test]
+fn who_is_asked_once_more_knows_who_was_asked_anew() {
+    let name = Name::new("l").unwrap();
+    let (rules, clocks, mut hold) = held_by_three(&name);
+    let term = Duration::from_secs(30);
+    let ballot = hold.ask_anew(&rules, 4, std::slice::from_ref(&name), term, at(60), &clocks).unwrap();
+    let until = ballot.acquire.not_after;
+    assert_eq!(hold.clone().release()[4], Some(Some(until)), "a release waits for it");
+    let (mut again, sends) = hold.repeat(at(61), &clocks);
+    for send in &sends {
+        again.voted(at(62), &clocks, send.server, send.round, at(61), took(62));
+    }
+    assert!(matches!(again.verdict(at(62), &mut Rng::new(1)), Some(Verdict::Granted(_))));
+    let left = Hold::of(again).release()[4];
+    assert!(left.flatten().is_some_and(|open| open >= until), "it may still be executed: {left:?}");
+}
+
 /// A server that gave it back and was not heard of says afterwards that it has nothing: that does not make it lost.
 #[test]
 fn a_lost_answer_does_not_make_a_release_a_loss() {

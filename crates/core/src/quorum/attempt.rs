@@ -186,6 +186,12 @@ impl Attempt {
         (again, sends)
     }
 
+    /// A ballot of another sending may be executed at a server until then, and is not heard of.
+    pub(super) fn is_open_until(&mut self, server: usize, until: StoreTime) {
+        let seat = &mut self.seats[server];
+        (seat.touched, seat.open, seat.not_after) = (true, seat.open + 1, seat.not_after.max(until));
+    }
+
     /// Asks everybody who is not known to be unwilling for higher fences than these.
     fn propose(&mut self, now: Moment, clocks: &Clocks, above: Fence) -> Vec<Send> {
         self.block.first = clocks.propose(now, above);

@@ -39,9 +39,15 @@ impl Hold {
         self.attempt.request().lease
     }
 
-    /// The same ballots once more.
+    /// The same ballots once more. Those that asked anew and are not answered are the attempt's own from then on.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Attempt, Vec<Send>) {
-        self.attempt.repeat(now, clocks)
+        let (mut again, sends) = self.attempt.repeat(now, clocks);
+        for (server, (open, until)) in self.anew.iter().enumerate() {
+            if *open > 0 {
+                again.is_open_until(server, *until);
+            }
+        }
+        (again, sends)
     }
 
     /// A ballot of the attempt was answered after its verdict.

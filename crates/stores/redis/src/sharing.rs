@@ -215,6 +215,7 @@ impl Inner {
         let answer = self.run(script, tell_command(self, &heard)).await;
         let mut waiting = answer.and_then(Parts::of);
         for (asked, at) in heard {
+            // The clock of the release: what comes through after that one is not given back by it.
             let waiters = waiting.as_mut().ok().and_then(|waiting| waiting.count().ok());
             asked.tell(Answer::Done { at, first: Fence::NONE, waiters });
         }

@@ -11,6 +11,7 @@ local function record_in(text, tag)
   local first, since, kept
   if last then
     first, kept = last - fences + 1, 'p' .. request
+    if first < 1 then return end
     since = FENCE_EPOCH + first / 8
   else
     first, fences, lease, since, request, kept, about =

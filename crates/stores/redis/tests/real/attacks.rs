@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     ("attacks::a_withdrawal_takes_no_hold_of_redissons", || block_on(a_withdrawal_takes_no_hold_of_redissons())),
     ("attacks::keys_beside_a_lock_are_no_names", || block_on(keys_beside_a_lock_are_no_names())),
     ("attacks::a_fault_beside_the_lock_fails_no_call", || block_on(a_fault_beside_the_lock_fails_no_call())),
+    ("attacks::a_damaged_record_is_as_good_as_none", || block_on(a_damaged_record_is_none())),
     ("attacks::a_user_without_channels_releases", || block_on(a_user_without_channels_releases())),
     ("attacks::a_user_without_expiry_leaves_nothing_for_ever", || block_on(a_user_without_expiry_leaves_nothing())),
     ("attacks::large_hashes_of_others_are_passed_over", || block_on(large_hashes_of_others_are_passed_over())),
@@ -159,6 +160,26 @@ async fn a_fault_beside_the_lock_fails_no_call() -> Checked {
             assert_eq!(number(&server, &["EXISTS", "a", "b"])?, 0, "{layout} {beside}");
             server.command(&["DEL", beside])?;
         }
+    }
+    Ok(())
+}
+
+/// Of the holder whose record it seems to be, only what people are shown is less.
+async fn a_damaged_record_is_none() -> Checked {
+    for layout in ["redisson", "plain"] {
+        let server = Redis::start()?;
+        let of = async || Client::connect(&format!("{}?layout={layout}", url(&server))).await;
+        let (one, other) = (of().await?, of().await?);
+        let held = one.lock("a").acquire().await?;
+        let found = server.command(&["GET", "leasehold_fence:{a}"])?;
+        let owner = found.text()?.split(' ').nth(3).ok_or("an owner")?.to_owned();
+        for record in ["3 9 30000 OWNER p\n1\n\n", "0 1 30000 OWNER p\n", "+5 OWNER", "5 OWNER p", ""] {
+            server.command(&["SET", "leasehold_fence:{a}", &record.replace("OWNER", &owner), "EX", "600"])?;
+            assert!(other.lock("a").try_acquire().await?.is_busy(), "{layout} {record:?}");
+            assert_eq!(other.inspect("a").await?.holders.len(), 1, "{layout} {record:?}");
+        }
+        held.release().await?;
+        assert_eq!(number(&server, &["EXISTS", "a"])?, 0, "{layout}");
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod defects;
 mod fence_script;
 mod forgetting;
 mod keys;
+mod late;
 mod owners;
 mod paper;
 mod prefix;
@@ -24,7 +25,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 13] = [
+const TOPICS: [&[scene::Case]; 14] = [
     attacks::CASES,
     rlock::CASES,
     renewal::CASES,
@@ -38,6 +39,7 @@ const TOPICS: [&[scene::Case]; 13] = [
     clock::CASES,
     crowds::CASES,
     sharing::CASES,
+    late::CASES,
 ];
 
 fn main() -> ExitCode {
