@@ -67,23 +67,28 @@ impl Waiting {
         client: &Client,
         names: &[Name],
         holder: &Holder,
+        owner: Option<&str>,
         json: bool,
     ) -> Result<Exit, Failure> {
         if !json {
-            return Err(self.busy(client, holder));
+            return Err(self.busy(client, holder, owner));
         }
         Rows::new(false, row::busy(client, names, holder).await).print()?;
         Ok(Exit::BUSY)
     }
 
-    /// What to say when another has the lock.
-    pub(crate) fn busy(&self, client: &Client, holder: &Holder) -> Failure {
+    /// What to say when another has the lock, or this owner where it is not counted how often.
+    pub(crate) fn busy(&self, client: &Client, holder: &Holder, owner: Option<&str>) -> Failure {
         let (name, store) = (holder.name.as_str(), client.store_label());
         let mut what = format!("busy: {name:?} on {store} is {}", human::taken(holder));
         if let Limit::Within(limit) = self.limit {
             what += &format!("; waited for {}", human::span(limit));
         }
+        let is_own = owner.is_some() && owner == holder.owner.as_deref();
         let hint = match (self.limit, holder.left) {
+            _ if is_own && !client.capability().shared_reentrance => {
+                "this store does not count holds, so an owner re-enters in its own process only: renew it or release it as that owner".to_owned()
+            }
             (Limit::Once, _) => "wait for it with --wait D, or without a limit".to_owned(),
             (_, Some(left)) if holder.lingers() || holder.is_broken() => format!("it is free in {}", human::span(left)),
             (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),

@@ -20,7 +20,7 @@ pub(crate) struct WaitArgs {
 /// Who takes a lock.
 #[derive(Args, Debug, Default)]
 pub(crate) struct WhoArgs {
-    /// Take it for this owner: whoever gives the same ID re-enters
+    /// Take it for this owner: whoever gives the same ID re-enters, where the store counts holds
     #[arg(long, value_name = "ID")]
     pub(crate) owner: Option<String>,
     /// A word for people who look who holds it

@@ -23,7 +23,9 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
         let lock = args.who.label.iter().fold(lock, Lock::label);
         let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => leave(&client, guard, args.json).await,
-            Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, args.json).await,
+            Ok(Attempt::Busy(holder)) => {
+                waiting.refused(&client, &names, &holder, args.who.owner.as_deref(), args.json).await
+            }
             Err(failure) => Err(failure),
         };
         store::close(&client, &mut signals).await;

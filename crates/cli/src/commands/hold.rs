@@ -24,7 +24,7 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
         lock = args.who.label.iter().fold(lock, Lock::label);
         let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => hold(&client, guard, &mut signals, args.json).await,
-            Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, args.json).await,
+            Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, None, args.json).await,
             Err(failure) => Err(failure),
         };
         store::close(&client, &mut signals).await;

@@ -54,7 +54,8 @@ impl Run<'_> {
                 Attempt::Busy(holder) if plan.joined.is_some() => Err(self.outer_lost(&[holder.name], &client, report)),
                 Attempt::Busy(holder) => {
                     report.outcome = "busy";
-                    Err(Failure { exit: Exit::other(self.args.busy_exit), ..waiting.busy(&client, &holder) })
+                    let busy = waiting.busy(&client, &holder, self.args.who.owner.as_deref());
+                    Err(Failure { exit: Exit::other(self.args.busy_exit), ..busy })
                 }
             }
         };

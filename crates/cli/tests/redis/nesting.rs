@@ -3,7 +3,7 @@
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 
-use crate::harness::{Case, Checked, Ran, keys, run_with, url, url_of};
+use crate::harness::{Case, Checked, Ran, keys, run, run_with, url, url_of};
 
 pub(crate) const CASES: &[Case] = &[
     ("nesting::where_holds_are_not_counted_it_is_refused", where_holds_are_not_counted_it_is_refused),
@@ -34,9 +34,20 @@ fn is_refused(url: &str) {
     assert!(other.is(0).out.ends_with("\n0\n") && other.err.is_empty(), "{other:?}");
 }
 
+/// Whoever comes as the owner that has it is told why it is busy.
+fn an_owner_does_not_re_enter(url: &str) {
+    run(url, &["acquire", "o", "--owner", "me"]).is(0);
+    for again in [&["acquire", "o", "--no-wait", "--owner"][..], &["run", "o", "--no-wait", "-c", "true", "--owner"]] {
+        run(url, &[again, &["me"]].concat()).fails(75, "held by me", "does not count holds");
+        run(url, &[again, &["you"]].concat()).fails(75, "held by me", "wait for it");
+    }
+    run(url, &["release", "o", "--owner", "me"]).is(0);
+}
+
 fn where_holds_are_not_counted_it_is_refused() -> Checked {
     let server = Redis::start()?;
     is_refused(&format!("{}?layout=plain", url(&server)));
+    an_owner_does_not_re_enter(&format!("{}?layout=plain", url(&server)));
     let servers = [server, Redis::start()?, Redis::start()?];
     let places = servers.each_ref().map(|server| server.address().to_string());
     is_refused(&format!("redlock://{}?quarantine=0s", places.join(",")));
