@@ -1,5 +1,5 @@
-//! What is left to do behind verdicts: one look at all of it every few milliseconds. Nearly all of it is over by then, and to be told
-//! of every answer would cost more than the answer.
+//! What is left to do behind verdicts: one look at all of it every few milliseconds, or when it is due. Nearly all of it is over by then,
+//! and to be told of every answer would cost more than the answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::releasing::Sweeping;
 use super::voting::voted_late;
 use super::{Quorum, State};
 
-/// How often is looked, while there is something to look at.
+/// How often is looked at most, while there is something to look at.
 const EVERY: Duration = Duration::from_millis(5);
 /// So many servers are asked anew at a time: where thousands of grants are made at once, votes are late because servers have much to do,
 /// and must not have twice as much to do for that.
@@ -29,8 +29,10 @@ pub(super) struct Behind {
     grants: VecDeque<(Moment, RequestId)>,
     /// How many servers are being asked anew for grants, each counted for each.
     asked: usize,
-    /// Somebody looks.
-    looked_at: bool,
+    /// Somebody looks after releases.
+    hurries: bool,
+    /// Somebody looks after grants.
+    joins: bool,
 }
 
 impl Quorum {
@@ -39,45 +41,54 @@ impl Quorum {
         if sweeping.is_over() || self.shared.is_forked() {
             return;
         }
-        let mut state = self.state();
-        state.behind.releases.push(sweeping);
-        self.look_behind(&mut state);
-    }
-
-    /// A lock was granted, and not by every server.
-    pub(super) fn join_behind(&self, state: &mut State, from: Moment, request: RequestId) {
-        if !self.shared.is_forked() {
-            state.behind.grants.push_back((from, request));
-            self.look_behind(state);
-        }
-    }
-
-    fn look_behind(&self, state: &mut State) {
-        if std::mem::replace(&mut state.behind.looked_at, true) {
+        let behind = &mut self.state().behind;
+        behind.releases.push(sweeping);
+        if std::mem::replace(&mut behind.hurries, true) {
             return;
         }
         let quorum = self.clone();
         background::spawn(async move {
             loop {
                 tokio::time::sleep(EVERY).await;
-                if quorum.look() {
+                quorum.hurry();
+                let behind = &mut quorum.state().behind;
+                behind.hurries = !behind.releases.is_empty();
+                if !behind.hurries {
                     return;
                 }
             }
         });
     }
 
-    /// Whether nothing is left to look at.
-    fn look(&self) -> bool {
-        self.hurry();
-        self.join();
+    /// A lock was granted, and not by every server.
+    pub(super) fn join_behind(&self, state: &mut State, from: Moment, request: RequestId) {
+        if self.shared.is_forked() {
+            return;
+        }
+        state.behind.grants.push_back((from, request));
+        if std::mem::replace(&mut state.behind.joins, true) {
+            return;
+        }
+        let quorum = self.clone();
+        background::spawn(async move {
+            let mut next = Some(from);
+            while let Some(due) = next {
+                tokio::time::sleep(due.since(leasehold_clock::now()).max(EVERY)).await;
+                quorum.join();
+                next = quorum.next_join();
+            }
+        });
+    }
+
+    /// When the next grant is due; none where nothing is left to look at.
+    fn next_join(&self) -> Option<Moment> {
         let mut state = self.state();
         if state.holds.is_empty() {
             state.behind.grants.clear();
         }
-        let nothing = state.behind.grants.is_empty() && state.behind.releases.is_empty();
-        state.behind.looked_at = !nothing;
-        nothing
+        let due = state.behind.grants.front().map(|(from, _)| *from);
+        state.behind.joins = due.is_some();
+        due
     }
 
     /// Asks those anew who missed grants, as many as may be asked at a time.
