@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use leasehold_core::Error;
-use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error;
@@ -37,6 +36,8 @@ pub struct Config {
     pub(crate) limit: Duration,
     pub(crate) label: String,
     pub(crate) quarantine: Duration,
+    /// One server of a quorum: several are asked at once.
+    pub(crate) is_member: bool,
 }
 
 impl Config {
@@ -77,8 +78,8 @@ impl Config {
         }
         let space = Space(prefix.into());
         let label = label(info.addr(), login.db(), layout, &space);
-        let info = info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Ok(Self { info, layout, space, limit, label, quarantine: Duration::ZERO })
+        let info = info.set_redis_settings(login);
+        Ok(Self { info, layout, space, limit, label, quarantine: Duration::ZERO, is_member: false })
     }
 
     /// As one server of a quorum: for how long it does not vote when it may have forgotten. Its label need not name the layout, as a
@@ -86,6 +87,7 @@ impl Config {
     #[must_use]
     pub fn with_quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine = quarantine;
+        self.is_member = true;
         self.label = label(self.info.addr(), self.info.redis_settings().db(), Layout::default(), &self.space);
         self
     }

@@ -12,6 +12,7 @@
 //! | re-entrant | counted by owner in the hash (`redisson`), in the process only (`plain`) |
 
 mod config;
+mod driver;
 mod ears;
 mod error;
 mod examine;
@@ -23,6 +24,7 @@ mod reply;
 mod runtime;
 mod script;
 mod sharing;
+mod socket;
 mod store;
 
 pub use config::{Config, Layout, SCHEMES};

@@ -10,13 +10,15 @@ use std::time::Duration;
 use leasehold_core::waiting::{self, Rng};
 use leasehold_core::{Error, ErrorKind, Moment};
 use redis::aio::MultiplexedConnection;
-use redis::{Arg, AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
+use redis::{Arg, AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 
 use crate::config::Config;
+use crate::driver::Driver;
 use crate::ears::Ears;
 use crate::error;
 use crate::runtime::Thread;
 use crate::script::Script;
+use crate::socket::Socket;
 
 /// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
 /// second and a half, and must not sleep for longer than two once the server is back.
@@ -28,7 +30,9 @@ const CHANNELS_AT_ONCE: usize = 1_000;
 
 /// A connection that heals.
 pub(crate) struct Link {
-    client: Client,
+    info: ConnectionInfo,
+    /// Whether callers write what they send.
+    callers_write: bool,
     limit: Duration,
     /// Where it lives.
     pub(crate) thread: Thread,
@@ -45,6 +49,7 @@ pub(crate) struct Link {
 #[derive(Clone)]
 pub(crate) struct Line {
     connection: MultiplexedConnection,
+    driver: Arc<Driver>,
     state: Arc<LineState>,
 }
 
@@ -109,12 +114,12 @@ impl Listener {
 }
 
 impl Link {
-    pub(crate) fn new(config: &Config, thread: Thread, ears: Arc<Ears>) -> Result<Arc<Self>, Error> {
-        let client = Client::open(config.info.clone()).map_err(error::unconnected)?;
+    pub(crate) fn new(config: &Config, thread: Thread, ears: Arc<Ears>) -> Arc<Self> {
         let seed = leasehold_clock::now().as_nanos();
         let attempts = Attempts { failed: 0, error: None, not_before: Moment::default(), rng: Rng::new(seed) };
-        Ok(Arc::new(Self {
-            client,
+        Arc::new(Self {
+            info: config.info.clone(),
+            callers_write: config.is_member,
             limit: config.limit,
             thread,
             current: Mutex::new(None),
@@ -122,7 +127,7 @@ impl Link {
             subscribing: tokio::sync::RwLock::new(()),
             ears,
             healing: AtomicBool::new(false),
-        }))
+        })
     }
 
     /// Calls a script by its digest; where the server has forgotten it, with its text.
@@ -162,7 +167,7 @@ impl Link {
     /// Sends one command on this connection: with the first poll it is on its way.
     pub(crate) async fn send_on(&self, mut line: Line, command: &Cmd) -> Result<Value, Failed> {
         let sent = leasehold_clock::now();
-        let answer = self.thread.polls(line.connection.send_packed_command(command)).await;
+        let answer = line.driver.call(line.connection.send_packed_command(command)).await;
         let answer = answer.and_then(Value::extract_error);
         match answer {
             Err(cause) if cause.is_timeout() && line.state.heard_after(sent) => Err(Failed::Answered(cause)),
@@ -239,20 +244,22 @@ impl Link {
         let state = Arc::new(LineState::default());
         let listener = Listener { link: Arc::downgrade(self), state: state.clone() };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.limit))
             .set_response_timeout(Some(self.limit))
             .set_pipeline_buffer_size(CALLS_AT_ONCE)
             .set_push_sender(move |info: PushInfo| {
                 listener.hear(&info);
                 Ok::<(), redis::aio::SendError>(())
             });
-        let opening = self.client.get_multiplexed_async_connection_with_config(&config);
-        // The library's own limit does not cover the greeting.
-        let connection = tokio::time::timeout(self.limit, opening)
+        let opening = async {
+            let socket = Socket::connect(self.info.addr()).await?;
+            MultiplexedConnection::new_with_config(self.info.redis_settings(), socket, config).await
+        };
+        let (connection, work) = tokio::time::timeout(self.limit, opening)
             .await
             .map_err(|_| error::connects_too_long(self.limit))?
             .map_err(error::unconnected)?;
-        Ok(Line { connection, state })
+        let driver = Arc::new(Driver::start(self.thread, self.callers_write, work));
+        Ok(Line { connection, driver, state })
     }
 
     /// After a reconnect: hints may have been missed, so everybody asks again.

@@ -8,7 +8,8 @@ use std::pin::pin;
 use std::sync::OnceLock;
 
 use leasehold_core::{Error, ErrorKind};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Runtime};
+use tokio::task::AbortHandle;
 
 /// Which of our threads a connection lives on.
 ///
@@ -20,11 +21,16 @@ pub(crate) enum Thread {
 }
 
 impl Thread {
+    /// Sockets and timers that are made until this is dropped are ours.
+    pub(crate) fn enter(self) -> EnterGuard<'static> {
+        self.runtime().enter()
+    }
+
     /// Polls a future of the caller's so that the sockets and timers it makes are ours.
     pub(crate) async fn polls<T>(self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|task| {
-            let _context = self.runtime().enter();
+            let _context = self.enter();
             future.as_mut().poll(task)
         })
         .await
@@ -39,9 +45,14 @@ impl Thread {
         self.runtime().spawn(work).await.map_err(panicked)?
     }
 
+    /// Runs work here until it ends or is ended.
+    pub(crate) fn spawn(self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.runtime().spawn(work).abort_handle()
+    }
+
     /// Runs work here that nobody waits for.
     pub(crate) fn behind(self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime().spawn(work);
+        self.spawn(work);
     }
 
     /// Made when it is first needed, once a process.

@@ -74,7 +74,7 @@ impl Redis {
 
     fn on(config: &Config, thread: Thread) -> Result<Self, Error> {
         let ears = Ears::new(config.layout, config.space.clone());
-        let link = Link::new(config, thread, ears.clone())?;
+        let link = Link::new(config, thread, ears.clone());
         ears.attach(&link);
         Ok(Self(Arc::new(Inner {
             label: config.label.as_str().into(),

@@ -1,0 +1,319 @@
+//! The work of one connection: to write what is sent, and to read what is answered. It is done on our thread.
+//!
+//! What a lone call sends may be written by the caller instead, as it takes longer to wake our thread than to write. Nothing is read
+//! there: nobody's answer and nobody's hint is ever told on the thread of another.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::task::AbortHandle;
+
+use crate::runtime::Thread;
+
+thread_local! {
+    /// The connection that this thread sends on, and whether that has something to do.
+    static SENDING: Cell<(*const Shared, bool)> = const { Cell::new((ptr::null(), false)) };
+}
+
+/// Whether this thread is a caller's that writes what it sends.
+pub(crate) fn is_sending() -> bool {
+    !SENDING.get().0.is_null()
+}
+
+/// A connection's work, until this is dropped.
+pub(crate) struct Driver {
+    thread: Thread,
+    /// Whether callers may write.
+    callers_write: bool,
+    /// How many calls are under way.
+    calls: AtomicUsize,
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+struct Shared {
+    work: Mutex<Option<Work>>,
+    /// Our thread may have come while a caller wrote.
+    came: AtomicBool,
+    /// Wakes our thread.
+    task: OnceLock<Waker>,
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Driver {
+    /// Begins the work on that thread.
+    pub(crate) fn start(thread: Thread, callers_write: bool, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        let work: Work = Box::pin(work);
+        let (came, task) = (AtomicBool::new(false), OnceLock::new());
+        let shared = Arc::new(Shared { work: Mutex::new(Some(work)), came, task });
+        let working = Working(shared.clone());
+        let task = thread.spawn(async move {
+            let working = working;
+            poll_fn(|task| working.0.go_on(task)).await;
+        });
+        Self { thread, callers_write, calls: AtomicUsize::new(0), shared, task }
+    }
+
+    /// Does a call on this connection: with the first poll it is on its way.
+    ///
+    /// Where others are under way our thread is awake, and writes what comes in one moment at once.
+    pub(crate) async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        let (mut call, under_way) = (pin!(call), UnderWay::begin(self));
+        poll_fn(|task| {
+            let _context = self.thread.enter();
+            match under_way.is_alone && self.callers_write {
+                true => self.send(|| call.as_mut().poll(task)),
+                false => call.as_mut().poll(task),
+            }
+        })
+        .await
+    }
+
+    /// Polls a call, and writes what it sends.
+    fn send<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        let marked = Marked::on(&self.shared);
+        let polled = poll();
+        if marked.take_woken() {
+            self.shared.write();
+        }
+        if marked.take_woken() {
+            self.shared.wake_task();
+        }
+        polled
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One of a connection's calls.
+struct UnderWay<'a> {
+    calls: &'a AtomicUsize,
+    is_alone: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn begin(driver: &'a Driver) -> Self {
+        let is_alone = driver.calls.fetch_add(1, Ordering::Relaxed) == 0;
+        Self { calls: &driver.calls, is_alone }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// This thread sends on a connection: to wake that only makes a note of it.
+struct Marked {
+    on: *const Shared,
+    before: (*const Shared, bool),
+}
+
+impl Marked {
+    fn on(shared: &Arc<Shared>) -> Self {
+        let on = Arc::as_ptr(shared);
+        Self { on, before: SENDING.replace((on, false)) }
+    }
+
+    fn take_woken(&self) -> bool {
+        SENDING.replace((self.on, false)).1
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        SENDING.set(self.before);
+    }
+}
+
+/// With our task the work ends. It would keep itself otherwise, as what it waits for keeps what wakes it.
+struct Working(Arc<Shared>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(work);
+    }
+}
+
+impl Shared {
+    /// Our thread's turn.
+    fn go_on(self: &Arc<Self>, task: &mut Context<'_>) -> Poll<()> {
+        self.task.get_or_init(|| task.waker().clone());
+        self.came.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // Whoever writes looks afterwards whether we came, and wakes us.
+        let Some(mut work) = self.try_work() else { return Poll::Pending };
+        self.came.store(false, Ordering::Relaxed);
+        self.poll(&mut work)
+    }
+
+    /// A caller's turn.
+    fn write(self: &Arc<Self>) {
+        let Some(mut work) = self.try_work() else { return self.wake_task() };
+        // A panic of the work's is no matter of this caller's.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.poll(&mut work).is_ready())).unwrap_or(true);
+        drop(work);
+        fence(Ordering::SeqCst);
+        if ended || self.came.load(Ordering::Relaxed) {
+            self.wake_task();
+        }
+    }
+
+    /// Nobody waits for another: one that writes may not be served for a long time.
+    fn try_work(&self) -> Option<MutexGuard<'_, Option<Work>>> {
+        match self.work.try_lock() {
+            Ok(work) => Some(work),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Goes on with the work; work that panics is over.
+    fn poll(self: &Arc<Self>, place: &mut Option<Work>) -> Poll<()> {
+        let Some(mut work) = place.take() else { return Poll::Ready(()) };
+        let waker = Waker::from(self.clone());
+        let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
+        if polled.is_pending() {
+            *place = Some(work);
+        }
+        polled
+    }
+
+    /// Before its first turn our thread need not be woken: it comes.
+    fn wake_task(&self) {
+        if let Some(task) = self.task.get() {
+            task.wake_by_ref();
+        }
+    }
+}
+
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        match SENDING.get() {
+            (on, _) if ptr::eq(on, Arc::as_ptr(self)) => SENDING.set((on, true)),
+            _ => self.wake_task(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread::{self, ThreadId};
+    use std::time::Duration;
+
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    /// Who is told which thread did the work for it; none: the work panics.
+    type Asked = Option<oneshot::Sender<ThreadId>>;
+
+    fn start() -> (Driver, mpsc::UnboundedSender<Asked>) {
+        let (sender, mut receiver) = mpsc::unbounded_channel::<Asked>();
+        let work = poll_fn(move |task| {
+            while let Poll::Ready(asked) = receiver.poll_recv(task) {
+                let Some(asked) = asked else { return Poll::Ready(()) };
+                let _ = asked.expect("work that does not panic").send(thread::current().id());
+            }
+            // Who comes now comes too late for this turn.
+            (0..500).for_each(|_| std::hint::spin_loop());
+            Poll::Pending
+        });
+        (Driver::start(Thread::Callers, true, work), sender)
+    }
+
+    async fn worker(sender: &mpsc::UnboundedSender<Asked>) -> ThreadId {
+        let (asked, told) = oneshot::channel();
+        sender.send(Some(asked)).expect("a driver");
+        told.await.expect("an answer")
+    }
+
+    /// Waits until nobody is at work.
+    fn rest(driver: &Driver) {
+        drop(driver.shared.work.lock().expect("work"));
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_time().build().expect("a runtime")
+    }
+
+    #[test]
+    fn a_lone_call_is_written_by_its_caller_and_others_by_our_thread() {
+        let (driver, sender) = start();
+        runtime().block_on(async {
+            let ours = worker(&sender).await;
+            rest(&driver);
+            assert_eq!(driver.call(worker(&sender)).await, thread::current().id());
+            let both = driver.call(async { driver.call(worker(&sender)).await });
+            assert_eq!(both.await, thread::current().id(), "the outer one is alone, and writes for both");
+            let first = UnderWay::begin(&driver);
+            assert_eq!(driver.call(worker(&sender)).await, ours);
+            drop(first);
+            rest(&driver);
+            assert_eq!(driver.call(worker(&sender)).await, thread::current().id());
+        });
+    }
+
+    #[test]
+    fn nothing_is_left_undone_where_a_caller_and_our_thread_meet() {
+        const ROUNDS: usize = 50_000;
+        let (driver, sender) = start();
+        let (begin, undone) = (Barrier::new(2), AtomicBool::new(false));
+        let calls = || {
+            let runtime = runtime();
+            for _ in 0..ROUNDS {
+                begin.wait();
+                if undone.load(Ordering::Relaxed) {
+                    return;
+                }
+                let call = async { tokio::time::timeout(Duration::from_secs(5), driver.call(worker(&sender))).await };
+                undone.fetch_or(runtime.block_on(call).is_err(), Ordering::Relaxed);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(calls);
+            scope.spawn(calls);
+        });
+        assert!(!undone.into_inner(), "a call was sent, and nobody wrote it");
+    }
+
+    #[test]
+    fn work_ends_with_its_driver() {
+        let (driver, sender) = start();
+        runtime().block_on(async {
+            worker(&sender).await;
+            drop(driver);
+            sender.closed().await;
+        });
+    }
+
+    #[test]
+    fn work_that_panics_is_over_and_its_caller_goes_on() {
+        let (driver, sender) = start();
+        runtime().block_on(async {
+            worker(&sender).await;
+            rest(&driver);
+            driver.call(async { sender.send(None).expect("a driver") }).await;
+            sender.closed().await;
+        });
+    }
+}
