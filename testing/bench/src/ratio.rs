@@ -20,6 +20,12 @@ impl Sample {
         self.0[self.0.len() / 2]
     }
 
+    /// Each of them shared by the processors of this machine.
+    pub(crate) fn shared(&self) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(self.0.iter().map(|value| value / processors as f64).collect())
+    }
+
     pub(crate) fn smallest(&self) -> f64 {
         self.0[0]
     }

@@ -41,23 +41,6 @@ impl Place {
         runtime.block_on(Client::connect(&self.url())).expect("a client")
     }
 
-    /// A section of what the server tells of itself, as pairs.
-    fn info(&self, section: &str) -> Vec<(String, String)> {
-        let said = self.0.command(&["INFO", section]).expect("an answer");
-        let said = said.text().expect("text");
-        let pairs = said.lines().filter_map(|line| line.split_once(':'));
-        pairs.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
-    }
-
-    /// Seconds of a core that the server has used.
-    fn cpu(&self) -> f64 {
-        let pairs = self.info("cpu");
-        let of = |name: &str| {
-            pairs.iter().find(|(key, _)| key == name).map_or(0.0, |(_, value)| value.parse().unwrap_or(0.0))
-        };
-        of("used_cpu_user") + of("used_cpu_sys")
-    }
-
     /// Commands that clients have sent; what scripts call does not count.
     fn commands(&self) -> f64 {
         // Scripts ask for the time as well; clients do so once, when they connect.
@@ -66,8 +49,24 @@ impl Place {
             let name = key.strip_prefix("cmdstat_")?;
             sent.contains(&name).then(|| value.strip_prefix("calls=")?.split(',').next()?.parse::<f64>().ok())?
         };
-        self.info("commandstats").iter().filter_map(calls).sum()
+        info(&self.0, "commandstats").iter().filter_map(calls).sum()
     }
+}
+
+/// A section of what the server tells of itself, as pairs.
+fn info(server: &servers::Redis, section: &str) -> Vec<(String, String)> {
+    let said = server.command(&["INFO", section]).expect("an answer");
+    let said = said.text().expect("text");
+    let pairs = said.lines().filter_map(|line| line.split_once(':'));
+    pairs.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
+}
+
+/// Seconds of a core that the server has used.
+pub(crate) fn cpu(server: &servers::Redis) -> f64 {
+    let pairs = info(server, "cpu");
+    let of =
+        |name: &str| pairs.iter().find(|(key, _)| key == name).map_or(0.0, |(_, value)| value.parse().unwrap_or(0.0));
+    of("used_cpu_user") + of("used_cpu_sys")
 }
 
 /// The store's own scripts, called without a client around them.
@@ -321,11 +320,11 @@ pub(crate) fn hold() -> Vec<Figure> {
     });
     // The first renewals come together; then they spread.
     std::thread::sleep(Duration::from_secs(15));
-    let (began, ours, theirs) = (Instant::now(), leasehold_clock::cpu(), place.cpu());
+    let (began, ours, theirs) = (Instant::now(), leasehold_clock::cpu(), cpu(&place.0));
     std::thread::sleep(HELD_FOR);
     let span = began.elapsed().as_secs_f64();
     let ours = leasehold_clock::cpu().saturating_sub(ours).as_secs_f64() / span * 100.0;
-    let theirs = (place.cpu() - theirs) / span * 100.0;
+    let theirs = (cpu(&place.0) - theirs) / span * 100.0;
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
     vec![
         Figure::told("redis: 100,000 held locks: lost", lost as f64, "").at_most(0.0),

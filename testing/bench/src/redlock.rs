@@ -6,6 +6,7 @@
 //! All of it shares the processors of one machine: five servers do five times the work of one, wherever there are fewer than six. So one
 //! server and five are compared a second time with a network of a millisecond before each, where what counts is how often one waits.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,7 +25,7 @@ use tokio::runtime::Runtime;
 use crate::figure::Figure;
 use crate::load;
 use crate::ratio::{Rounds, SideBySide};
-use crate::redis::{connect, load as load_script, script, send};
+use crate::redis::{connect, cpu, load as load_script, script, send};
 use crate::single::{take_and_release, times, us};
 
 /// Says that this process is to measure, and how servers are made dark.
@@ -48,13 +49,16 @@ const ONE: &str = "one server";
 const FIVE: &str = "five servers";
 const FOUR: &str = "five, one dark";
 const THREE: &str = "five, two dark";
+const FIVE_BUSY: &str = "processor, five servers";
+const FIVE_ALL_BUSY: &str = "processor, and the client";
 const FAR_ONE: &str = "far away, one server";
 const FAR_FIVE: &str = "far away, five servers";
 const BARE_ONE: &str = "bare, one";
 const BARE_THREE: &str = "bare, three at once";
 const BARE_FIVE: &str = "bare, three of five";
 /// What is compared stands side by side.
-const THINGS: [&str; 9] = [BARE_ONE, ONE, FIVE, FOUR, THREE, BARE_THREE, BARE_FIVE, FAR_ONE, FAR_FIVE];
+const THINGS: [&str; 11] =
+    [BARE_ONE, ONE, FIVE, FIVE_BUSY, FIVE_ALL_BUSY, FOUR, THREE, BARE_THREE, BARE_FIVE, FAR_ONE, FAR_FIVE];
 
 /// Gives a new network a way to itself that obeys rules, then runs the rest of the line.
 const ENTER: &str = r#"ip link set lo up && echo 0 >/proc/sys/net/ipv4/conf/lo/disable_policy && ip xfrm policy flush && exec "$0" "$@""#;
@@ -71,6 +75,13 @@ pub(crate) fn latency() -> Vec<Figure> {
         figure("redis: one server, plain: take and release, median", ONE),
         figure("redlock: five servers", FIVE),
         ratio("five servers, on this machine, ratio to one server", FIVE, ONE).at_most(1.4),
+        figure("processor that the five servers use for one take and release", FIVE_BUSY),
+        figure("processor that they and the client use for it", FIVE_ALL_BUSY),
+        Figure::median(
+            "the servers' alone, shared by this machine's processors, ratio to one server: no client gets below it",
+            &rounds.ratio(FIVE_BUSY, ONE).shared(),
+            "",
+        ),
         figure("the same scripts bare, to one", BARE_ONE),
         figure("the same scripts bare, at once to five, three awaited", BARE_FIVE),
         ratio("what this machine gives: bare, three of five to one", BARE_FIVE, BARE_ONE),
@@ -150,10 +161,18 @@ pub(crate) fn measure(how: &str) {
         runtime.block_on(bare.settle());
         took
     };
+    let busy = Cell::new(Busy::default());
     let rounds = SideBySide::new("us")
         .thing(BARE_ONE, || bare_of(1, 1))
         .thing(ONE, || of(&one))
-        .thing(FIVE, || of(&five))
+        .thing(FIVE, || {
+            let before = Busy::so_far(well);
+            let took = of(&five);
+            busy.set(Busy::so_far(well).since(before));
+            took
+        })
+        .thing(FIVE_BUSY, || busy.get().servers / f64::from(TIMES))
+        .thing(FIVE_ALL_BUSY, || (busy.get().servers + busy.get().client) / f64::from(TIMES))
         .thing(FOUR, || of(&four))
         .thing(THREE, || of(&three))
         .thing(BARE_THREE, || bare_of(3, 3))
@@ -162,6 +181,23 @@ pub(crate) fn measure(how: &str) {
         .thing(FAR_FIVE, || of_far(&far_five))
         .run(ROUNDS);
     println!("{}", serde_json::to_string(rounds.values()).expect("JSON"));
+}
+
+/// Time of processors that was used, in microseconds.
+#[derive(Clone, Copy, Default)]
+struct Busy {
+    servers: f64,
+    client: f64,
+}
+
+impl Busy {
+    fn so_far(servers: &[Redis]) -> Self {
+        Self { servers: servers.iter().map(cpu).sum::<f64>() * 1e6, client: leasehold_clock::cpu().as_secs_f64() * 1e6 }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self { servers: self.servers - before.servers, client: self.client - before.client }
+    }
 }
 
 /// A network before a server.
