@@ -64,11 +64,13 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
+    /// It was said already.
+    pub(crate) is_said: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None }
+        Self { exit, message: message.into(), hint: None, is_said: false }
     }
 
     /// Wrong usage.
@@ -98,7 +100,7 @@ impl From<Error> for Failure {
             message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
         }
         let hint = error.hint().map_or_else(|| usual_hint(error.kind(), error.lock()), Into::into);
-        Self { exit: Exit::of(error.kind()), message, hint: Some(hint) }
+        Self { hint: Some(hint), ..Self::new(Exit::of(error.kind()), message) }
     }
 }
 

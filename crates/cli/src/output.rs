@@ -62,9 +62,9 @@ fn unwritten(error: &io::Error) -> Failure {
     Failure::new(Exit::OUTPUT, message)
 }
 
-/// Why a command failed, and what to try.
+/// Why a command failed, and what to try; once.
 pub(crate) fn failure(failure: &Failure) {
-    if failure.message.is_empty() {
+    if failure.message.is_empty() || failure.is_said {
         return;
     }
     let mut err = anstream::stderr().lock();

@@ -59,6 +59,8 @@ pub struct Capability {
     pub lease_min: Duration,
     /// The longest lease.
     pub lease_max: Duration,
+    /// What to do who needs a longer one, where that is for the user to say.
+    pub longer_leases: Option<&'static str>,
 }
 
 impl Capability {
@@ -78,5 +80,6 @@ impl Capability {
         permits: false,
         lease_min: Duration::from_millis(200),
         lease_max: Duration::from_secs(24 * 60 * 60),
+        longer_leases: None,
     };
 }

@@ -100,7 +100,7 @@ impl Options {
     /// [`ErrorKind::BadArgument`], naming the option, what was given and what is allowed.
     pub fn check(&self, store: &Capability) -> Result<(), Error> {
         let what = if matches!(self.term, Term::Kept(_)) { "keep" } else { "lease" };
-        within(what, self.term.lease(), store.lease_min, store.lease_max)?;
+        check_lease(what, self.term.lease(), store)?;
         let at_least_max = if matches!(self.term, Term::Fixed(_)) { store.lease_max } else { HOLD_MAX };
         within("at_least", self.at_least, Duration::ZERO, at_least_max)?;
         within("budget", self.budget, Duration::ZERO, BUDGET_MAX)?;
@@ -125,6 +125,19 @@ impl Options {
 }
 
 const LABEL_FORM: &str = "a label is at most 256 bytes of text without control characters";
+
+/// Checks a lease against the store's bounds.
+///
+/// # Errors
+///
+/// [`ErrorKind::BadArgument`], naming `what` was given and what is allowed.
+pub fn check_lease(what: &str, given: Duration, store: &Capability) -> Result<(), Error> {
+    let checked = within(what, given, store.lease_min, store.lease_max);
+    match store.longer_leases.filter(|_| given > store.lease_max) {
+        Some(hint) => checked.map_err(|error| error.with_hint(hint)),
+        None => checked,
+    }
+}
 
 fn within(what: &str, given: Duration, min: Duration, max: Duration) -> Result<(), Error> {
     if (min..=max).contains(&given) {

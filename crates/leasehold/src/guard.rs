@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::table::{Grant, HoldId, Input, Loss, Told};
-use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner};
+use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner, options};
 use smallvec::SmallVec;
 
 use crate::asking::{Alarm, Asking};
@@ -200,12 +200,9 @@ impl Guard {
     /// Dropping the future leaves open whether the lease was lengthened; the guard goes by the shorter time.
     pub async fn extend(&self, term: Duration) -> Result<(), Error> {
         self.shell.check_process("extend")?;
-        let capability = self.shell.store.capability();
-        if !(capability.lease_min..=capability.lease_max).contains(&term) {
-            let (min, max) = (capability.lease_min, capability.lease_max);
-            let what = format!("a lease of {term:?} is out of bounds; it must be from {min:?} to {max:?}");
-            return Err(Error::new(ErrorKind::BadArgument, "extend", what).on_store(self.shell.store.label()));
-        }
+        let store = &self.shell.store;
+        let unfit = |error: Error| error.during("extend").on_store(store.label());
+        options::check_lease("lease", term, &store.capability()).map_err(unfit)?;
         for piece in &self.pieces {
             let (name, hold) = (piece.name.clone(), piece.hold);
             let names = Names::One(name.clone());

@@ -21,14 +21,15 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
         can_be_left(&client)?;
         let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner).lease(lease);
         let lock = args.who.label.iter().fold(lock, Lock::label);
-        let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
+        let mut done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => leave(&client, guard, args.json).await,
             Ok(Attempt::Busy(holder)) => {
                 waiting.refused(&client, &names, &holder, args.who.owner.as_deref(), args.json).await
             }
             Err(failure) => Err(failure),
         };
-        store::close(&client, &mut signals).await;
+        let is_lost = done.as_ref().is_err_and(|failure| failure.exit == Exit::LOST);
+        store::close(&client, &mut signals, &mut done, is_lost).await;
         done
     })
 }

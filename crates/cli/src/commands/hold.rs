@@ -22,12 +22,13 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
         lock = keep.into_iter().fold(lock, Lock::keep);
         lock = owner.iter().fold(lock, Lock::owned_by);
         lock = args.who.label.iter().fold(lock, Lock::label);
-        let done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
+        let mut done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => hold(&client, guard, &mut signals, args.json).await,
             Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, None, args.json).await,
             Err(failure) => Err(failure),
         };
-        store::close(&client, &mut signals).await;
+        let is_lost = done.as_ref().is_err_and(|failure| failure.exit == Exit::LOST);
+        store::close(&client, &mut signals, &mut done, is_lost).await;
         done
     })
 }

@@ -59,8 +59,8 @@ impl Run<'_> {
                 }
             }
         };
-        let done = done.await;
-        store::close(&client, &mut signals).await;
+        let mut done = done.await;
+        store::close(&client, &mut signals, &mut done, report.is_lost()).await;
         done
     }
 

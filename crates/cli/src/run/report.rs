@@ -16,6 +16,7 @@ use super::message::Ended;
 use super::runner::Why;
 use crate::exit::{Exit, Failure};
 
+const LOST: &str = "lost";
 /// Above this, a number is not exact in every JSON reader.
 const EXACT_MAX: u64 = 1 << 53;
 
@@ -88,12 +89,16 @@ impl Report {
 
     /// The lock was lost, or would have been.
     pub(crate) fn lost(&mut self, why: Why) {
-        self.outcome = "lost";
+        self.outcome = LOST;
         self.reason = Some(match why {
             Why::TimeEnded => "time_ended",
             Why::NoGuardian => "no_guardian",
             Why::Lost => "gone",
         });
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.outcome == LOST
     }
 
     /// What the process ends with.

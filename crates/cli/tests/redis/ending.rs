@@ -10,6 +10,7 @@ use crate::harness::{Case, Checked, Held, run, url};
 pub(crate) const CASES: &[Case] = &[
     ("ending::without_a_server_people_are_told_what_is_waited_for", without_a_server_people_are_told),
     ("ending::a_signal_ends_the_waiting_for_a_server", a_signal_ends_the_waiting),
+    ("ending::a_lock_that_was_lost_with_its_server_is_told_of_at_once", a_lock_that_was_lost_is_told_of_at_once),
     ("ending::a_server_that_answers_late_gets_its_lock_back", a_server_that_answers_late_gets_its_lock_back),
 ];
 
@@ -40,6 +41,18 @@ fn a_signal_ends_the_waiting() -> Checked {
     let began = Instant::now();
     held.signal(Signal::TERM);
     held.ended(0);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    Ok(())
+}
+
+fn a_lock_that_was_lost_is_told_of_at_once() -> Checked {
+    let server = Redis::start()?;
+    let mut held = Held::start(&url(&server), &["run", "a", "--keep", "2s"]);
+    server.stop()?;
+    let told = held.error_line();
+    let began = Instant::now();
+    assert!(told.contains("lost \"a\""), "{told}");
+    held.ended(76);
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     Ok(())
 }

@@ -213,6 +213,9 @@ impl Quorum {
     }
 }
 
+const LONGER_LEASES: &str = "no lease may be longer than the quarantine, which ?quarantine= sets, alike for all clients of these servers; \
+    docs/redlock.md says how to change it";
+
 impl Store for Quorum {
     fn label(&self) -> &Arc<str> {
         &self.shared.label
@@ -234,6 +237,7 @@ impl Store for Quorum {
             several_names: every(|one| one.several_names),
             // A server that forgot must not vote for as long as any lease lasts.
             lease_max: if quarantine.is_zero() { longest } else { longest.min(quarantine) },
+            longer_leases: (!quarantine.is_zero() && quarantine < longest).then_some(LONGER_LEASES),
             ..Capability::NOTHING
         }
     }
