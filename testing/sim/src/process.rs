@@ -125,8 +125,8 @@ pub struct Wanting {
     pub sending: Option<Box<Sending>>,
     /// Since when.
     pub since: u64,
-    /// Since when, on the client's own clock, and what that had skipped by then.
-    pub began: (Moment, Duration),
+    /// When it was first to ask, on the client's own clock, and what that had skipped by then.
+    pub asks_since: Option<(Moment, Duration)>,
     /// The call that it sent last.
     pub call: u64,
     /// The store has answered it once.

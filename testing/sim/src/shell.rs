@@ -156,10 +156,16 @@ impl World {
             Told::Extended => self.end_wanting(client, task),
             Told::Call(sending) => {
                 let after = self.chance.within(0..(2 * self.processes[client].latency + 1).min(MS / 10));
+                let now = (self.now(client), self.processes[client].skipped);
                 let task_state = &mut self.processes[client].tasks[task];
                 task_state.sleep += 1;
                 let turn = task_state.turn;
-                let before = task_state.want.as_mut().and_then(|want| want.sending.replace(sending));
+                let before = task_state.want.as_mut().and_then(|want| {
+                    if !matches!(sending.request, Request::Watch(_)) {
+                        want.asks_since.get_or_insert(now);
+                    }
+                    want.sending.replace(sending)
+                });
                 self.agenda.add(self.at + after, Event::Send { client, task, turn });
                 if let Some(sending) = before {
                     self.step(client, Input::Unsent(sending.context));

@@ -69,7 +69,7 @@ impl World {
         };
         let ours = |held: &Belief| held.client == client && held.owner == owner;
         let again = self.beliefs.iter().any(ours);
-        let wanting = Wanting { once, again, ..self.wanting(client, ticket, names, owner, options) };
+        let wanting = Wanting { once, again, ..self.wanting(ticket, names, owner, options) };
         let holds_one = already_held::holds_one(&self.scene(), client, &wanting);
         self.begin_wanting(client, task, wanting);
         self.step(client, Input::Acquire(ticket, want));
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    fn wanting(&self, client: usize, ticket: TicketId, names: Names, owner: Owner, options: Arc<Options>) -> Wanting {
+    fn wanting(&self, ticket: TicketId, names: Names, owner: Owner, options: Arc<Options>) -> Wanting {
         Wanting {
             ticket,
             names,
@@ -89,7 +89,7 @@ impl World {
             extends: None,
             sending: None,
             since: self.at,
-            began: (self.now(client), self.processes[client].skipped),
+            asks_since: None,
             call: 0,
             heard: false,
             again: false,
@@ -148,7 +148,7 @@ impl World {
         let own_end = matches!(guard.options.term, Term::Fixed(_));
         let ended = left.filter(|_| own_end).map_or(Moment::NEVER, |left| asked + left);
         let extension = Extension { hold: guard.hold, name: guard.name, term, asked, ended };
-        let wanting = self.wanting(client, ticket, names, guard.owner.clone(), guard.options.clone());
+        let wanting = self.wanting(ticket, names, guard.owner.clone(), guard.options.clone());
         let wanting = Wanting { extends: Some(extension), ..wanting };
         self.story.tell(self.at, Who::Task(client, task), Some(guard.name), || {
             format!("lengthens {:?} by {term:?}", guard.hold)

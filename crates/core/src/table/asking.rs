@@ -30,8 +30,8 @@ impl Table {
             in_use = true;
             if entry.must_queue(now, id, &want) {
                 // Who waits in a long line copies no name.
-                let (once, patience) = (want.once.then(|| name.clone()), want.patience(now, self.settings.patience));
-                entry.enqueue(id, Ticket { want, patience });
+                let once = want.once.then(|| name.clone());
+                entry.enqueue(id, Ticket { want, patience: None });
                 if let Some(name) = once {
                     self.try_among_others(now, id, &name, out);
                 }
@@ -63,9 +63,8 @@ impl Table {
     }
 
     pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
-        let patience = want.patience(now, self.settings.patience);
         let entry = self.entries.entry(name.clone()).or_default();
-        entry.enqueue(id, Ticket { want, patience });
+        entry.enqueue(id, Ticket { want, patience: None });
         if let Ask::Sleeping(_) = entry.ask {
             self.sleep_in_place(name, id, out);
         }
@@ -95,10 +94,11 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let entry: &mut Contest = entry;
         let Some(id) = entry.asker().map(|(id, _)| id) else { return };
-        let Some(Ticket { want, .. }) = entry.queue.get(id) else { return };
+        let Some(Ticket { want, patience }) = entry.queue.get_mut(id) else { return };
         if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
             return self.withdraw(now, name, out);
         }
+        patience.get_or_insert_with(|| want.patience(now, self.settings.patience));
         let series = entry.series.get_or_insert_with(|| {
             self.last_number = number;
             let request = RequestId { client, number };
@@ -157,7 +157,7 @@ impl Table {
                 entry.attempts = if matches!(result, Acquired::Busy(_)) { entry.attempts + 1 } else { 0 };
                 let asker = series.asker;
                 if let Some(ticket) = entry.queue.get_mut(asker) {
-                    ticket.patience = Moment::NEVER;
+                    ticket.patience = Some(Moment::NEVER);
                 }
                 match result {
                     Acquired::Granted(grants) => return self.granted(now, sent, name, &grants, out),

@@ -176,8 +176,8 @@ pub(crate) struct Series {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) want: Want,
-    /// Errors are final from then on, unless the store has answered once.
-    pub(crate) patience: Moment,
+    /// Errors are final from then on, unless the store has answered once. Not before it is this task's turn to ask.
+    pub(crate) patience: Option<Moment>,
 }
 
 /// A lease that this client has of a name.

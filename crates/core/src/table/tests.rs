@@ -513,6 +513,37 @@ fn a_reentry_that_asks_the_store_rides_out_a_lost_message() {
     assert!(!failed, "patience is five seconds, and no time has passed");
 }
 
+/// A task waited in line for longer than its patience, and the first thing that it hears of the store is one lost message.
+#[test]
+fn whoever_waited_long_for_its_turn_has_all_its_patience_then() {
+    let mut bench = Bench::new();
+    bench.hold(&fresh(1), FIXED);
+    bench.want(&["a"], &fresh(2), FIXED);
+    bench.pass(Duration::from_secs(6));
+    bench.step(Input::Tick);
+    let fails = |bench: &mut Bench| {
+        let calls = std::mem::take(&mut bench.out).into_iter().filter_map(|output| match output {
+            Output::To(_, Told::Call(sending)) => Some(sending.context),
+            _ => None,
+        });
+        let ask = calls.last().expect("it asks");
+        bench.step(Input::Answer(ask, Answer::Acquire(Err(unreached()))));
+        bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Failed(_))))
+    };
+    assert!(!fails(&mut bench), "patience is five seconds, and it has only begun to ask");
+    bench.pass(Duration::from_secs(6));
+    let sleeper = bench.out.iter().find_map(|output| match output {
+        Output::To(id, Told::Sleep(_)) => Some(*id),
+        _ => None,
+    });
+    bench.step(Input::Woke(sleeper.expect("it sleeps"), named("a")));
+    assert!(fails(&mut bench), "it asks in vain for six seconds");
+}
+
+fn unreached() -> Error {
+    Error::new(ErrorKind::Unreachable, "acquire", "nobody is there").with_outcome(Outcome::NotApplied)
+}
+
 /// Servers that recover for a minute grant nothing before, and whoever said that it waits for two is to have the lock then.
 #[test]
 fn whoever_waits_until_then_has_patience_until_then() {

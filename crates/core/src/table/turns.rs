@@ -138,7 +138,7 @@ impl Table {
         let is_final = |(id, ticket): (TicketId, &Ticket)| {
             let asked = Some(id) == asker
                 && (!error.is_retryable()
-                    || (now >= ticket.patience || planted.is(Bug::PatienceIgnored))
+                    || (ticket.patience.is_some_and(|over| now >= over) || planted.is(Bug::PatienceIgnored))
                         && !planted.is(Bug::PatienceEndless));
             (asked || ticket.want.once).then_some(id)
         };

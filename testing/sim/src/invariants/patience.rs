@@ -7,8 +7,7 @@ use crate::process::Wanting;
 
 /// A wish that is not a re-entry fails because the store cannot be reached.
 pub fn failed(scene: &Scene<'_>, client: usize, want: &Wanting) -> Verdict {
-    let process = &scene.processes[client];
-    let left = left(scene, client, want).saturating_sub(process.skipped - want.began.1);
+    let left = left(scene, client, want, scene.processes[client].skipped);
     if want.once || left.is_zero() && !want.heard {
         return Ok(());
     }
@@ -18,7 +17,7 @@ pub fn failed(scene: &Scene<'_>, client: usize, want: &Wanting) -> Verdict {
 
 /// A call of a task failed, and it was not told.
 pub fn goes_on(scene: &Scene<'_>, client: usize, want: &Wanting) -> Verdict {
-    if want.heard || !want.once && !left(scene, client, want).is_zero() {
+    if want.heard || !want.once && !left(scene, client, want, Duration::ZERO).is_zero() {
         return Ok(());
     }
     let name = scene.names.iter().position(|name| name == want.names.first());
@@ -29,7 +28,10 @@ pub fn goes_on(scene: &Scene<'_>, client: usize, want: &Wanting) -> Verdict {
     )
 }
 
-fn left(scene: &Scene<'_>, client: usize, want: &Wanting) -> Duration {
+/// What is left of its patience, where its clock has skipped so much in all; all of it before it has asked.
+fn left(scene: &Scene<'_>, client: usize, want: &Wanting, skipped: Duration) -> Duration {
     let process = &scene.processes[client];
-    (want.began.0 + process.patience).since(process.clock.moment(scene.at))
+    let Some((since, skipped_before)) = want.asks_since else { return process.patience };
+    let left = (since + process.patience).since(process.clock.moment(scene.at));
+    left.saturating_sub(skipped.saturating_sub(skipped_before))
 }
