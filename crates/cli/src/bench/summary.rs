@@ -53,7 +53,9 @@ fn rows(report: &Report) -> Vec<(&'static str, String, String)> {
         More::Hold(hold) => {
             rows.push(("held", count(hold.held), format!("at a time, for {} s", short(hold.hold_seconds))));
             rows.push(("lost", count(hold.lost), String::new()));
-            rows.push(("keeping", format!("{} %", short(hold.cpu_percent)), "of one core".to_owned()));
+            let of =
+                if hold.hold_calls == 0 { "of one core; too short for a renewal, see --for" } else { "of one core" };
+            rows.push(("keeping", format!("{} %", short(hold.cpu_percent)), of.to_owned()));
         }
     }
     rows
