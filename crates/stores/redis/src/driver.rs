@@ -8,13 +8,18 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, unconstrained};
+use tokio::time::{Sleep, sleep};
 
 use crate::runtime::Thread;
+
+/// A caller that writes for longer is not being served. Nobody else is to wait for it.
+const STALLED: Duration = Duration::from_millis(10);
 
 thread_local! {
     /// The connection that this thread sends on, and whether that has something to do.
@@ -41,6 +46,8 @@ struct Shared {
     work: Mutex<Option<Work>>,
     /// Our thread may have come while a caller wrote.
     came: AtomicBool,
+    /// How often callers have written.
+    writes: AtomicU64,
     /// Wakes our thread.
     task: OnceLock<Waker>,
 }
@@ -48,16 +55,22 @@ struct Shared {
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Driver {
-    /// Begins the work on that thread.
-    pub(crate) fn start(thread: Thread, callers_write: bool, work: impl Future<Output = ()> + Send + 'static) -> Self {
+    /// Begins the work on that thread. `stalled` is called where a caller does not come to the end of its writing.
+    pub(crate) fn start(
+        thread: Thread,
+        callers_write: bool,
+        work: impl Future<Output = ()> + Send + 'static,
+        stalled: impl Fn() + Send + 'static,
+    ) -> Self {
         let work: Work = Box::pin(work);
-        let (came, task) = (AtomicBool::new(false), OnceLock::new());
-        let shared = Arc::new(Shared { work: Mutex::new(Some(work)), came, task });
-        let working = Working(shared.clone());
-        let task = thread.spawn(async move {
-            let working = working;
-            poll_fn(|task| working.0.go_on(task)).await;
+        let shared = Arc::new(Shared {
+            work: Mutex::new(Some(work)),
+            came: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+            task: OnceLock::new(),
         });
+        let mut working = Working { shared: shared.clone(), waiting: None };
+        let task = thread.spawn(poll_fn(move |task| working.go_on(task, &stalled)));
         Self { thread, callers_write, calls: AtomicUsize::new(0), shared, task }
     }
 
@@ -82,9 +95,6 @@ impl Driver {
         let polled = poll();
         if marked.take_woken() {
             self.shared.write();
-        }
-        if marked.take_woken() {
-            self.shared.wake_task();
         }
         polled
     }
@@ -116,55 +126,85 @@ impl Drop for UnderWay<'_> {
 }
 
 /// This thread sends on a connection: to wake that only makes a note of it.
-struct Marked {
-    on: *const Shared,
+struct Marked<'a> {
+    on: &'a Arc<Shared>,
     before: (*const Shared, bool),
 }
 
-impl Marked {
-    fn on(shared: &Arc<Shared>) -> Self {
-        let on = Arc::as_ptr(shared);
-        Self { on, before: SENDING.replace((on, false)) }
+impl<'a> Marked<'a> {
+    fn on(on: &'a Arc<Shared>) -> Self {
+        Self { on, before: SENDING.replace((Arc::as_ptr(on), false)) }
     }
 
     fn take_woken(&self) -> bool {
-        SENDING.replace((self.on, false)).1
+        SENDING.replace((Arc::as_ptr(self.on), false)).1
     }
 }
 
-impl Drop for Marked {
+impl Drop for Marked<'_> {
     fn drop(&mut self) {
-        SENDING.set(self.before);
+        let (_, is_woken) = SENDING.replace(self.before);
+        // There is more to do, or a call panicked after it had sent.
+        if is_woken {
+            self.on.wake_task();
+        }
     }
 }
 
-/// With our task the work ends. It would keep itself otherwise, as what it waits for keeps what wakes it.
-struct Working(Arc<Shared>);
+/// Our thread's part of it. With it the work ends; it would keep itself otherwise, as what it waits for keeps what wakes it.
+struct Working {
+    shared: Arc<Shared>,
+    /// A caller writes: which of their writes that is, and until when it may take.
+    waiting: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl Working {
+    fn go_on(&mut self, task: &mut Context<'_>, stalled: &impl Fn()) -> Poll<()> {
+        if let Some(polled) = self.shared.go_on(task) {
+            self.waiting = None;
+            return polled;
+        }
+        let write = self.shared.writes.load(Ordering::Relaxed);
+        let (waits_for, until) = self.waiting.get_or_insert_with(|| (write, Box::pin(sleep(STALLED))));
+        if *waits_for != write {
+            *waits_for = write;
+            until.set(sleep(STALLED));
+        }
+        if until.as_mut().poll(task).is_ready() {
+            self.waiting = None;
+            stalled();
+        }
+        Poll::Pending
+    }
+}
 
 impl Drop for Working {
     fn drop(&mut self) {
-        let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(work);
     }
 }
 
 impl Shared {
-    /// Our thread's turn.
-    fn go_on(self: &Arc<Self>, task: &mut Context<'_>) -> Poll<()> {
+    /// Our thread's turn; none while a caller writes. That looks afterwards whether we came, and wakes us.
+    fn go_on(self: &Arc<Self>, task: &mut Context<'_>) -> Option<Poll<()>> {
         self.task.get_or_init(|| task.waker().clone());
         self.came.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Whoever writes looks afterwards whether we came, and wakes us.
-        let Some(mut work) = self.try_work() else { return Poll::Pending };
+        let mut work = self.try_work()?;
         self.came.store(false, Ordering::Relaxed);
-        self.poll(&mut work)
+        Some(self.poll(&mut work))
     }
 
     /// A caller's turn.
     fn write(self: &Arc<Self>) {
         let Some(mut work) = self.try_work() else { return self.wake_task() };
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        // However much this caller's task has done: a runtime that puts it off keeps what would wake us, and may lose it.
+        let turn = pin!(unconstrained(poll_fn(|_| self.poll(&mut work))));
         // A panic of the work's is no matter of this caller's.
-        let ended = catch_unwind(AssertUnwindSafe(|| self.poll(&mut work).is_ready())).unwrap_or(true);
+        let ended = catch_unwind(AssertUnwindSafe(|| turn.poll(&mut Context::from_waker(Waker::noop())).is_ready()));
+        let ended = ended.unwrap_or(true);
         drop(work);
         fence(Ordering::SeqCst);
         if ended || self.came.load(Ordering::Relaxed) {
@@ -217,7 +257,6 @@ impl Wake for Shared {
 mod tests {
     use std::sync::Barrier;
     use std::thread::{self, ThreadId};
-    use std::time::Duration;
 
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::{mpsc, oneshot};
@@ -238,7 +277,7 @@ mod tests {
             (0..500).for_each(|_| std::hint::spin_loop());
             Poll::Pending
         });
-        (Driver::start(Thread::Callers, true, work), sender)
+        (Driver::start(Thread::Callers, true, work, || {}), sender)
     }
 
     async fn worker(sender: &mpsc::UnboundedSender<Asked>) -> ThreadId {
@@ -315,5 +354,72 @@ mod tests {
             driver.call(async { sender.send(None).expect("a driver") }).await;
             sender.closed().await;
         });
+    }
+
+    /// Its runtime keeps what would wake us until the task's next turn, and there is none.
+    #[test]
+    fn a_caller_that_has_used_up_its_turn_leaves_nothing_unwritten() {
+        let (driver, sender) = start();
+        runtime().block_on(worker(&sender));
+        rest(&driver);
+        for used in 0..=128 {
+            runtime().block_on(async {
+                for _ in 0..used {
+                    tokio::task::consume_budget().await;
+                }
+                let mut call = pin!(driver.call(worker(&sender)));
+                poll_fn(|task| Poll::Ready(call.as_mut().poll(task).is_ready())).await;
+            });
+            let next = async { tokio::time::timeout(Duration::from_secs(5), driver.call(worker(&sender))).await };
+            assert!(runtime().block_on(next).is_ok(), "with {used} used, the next call was not written");
+        }
+    }
+
+    #[test]
+    fn a_call_that_panics_after_it_has_sent_leaves_nothing_unwritten() {
+        let (driver, sender) = start();
+        runtime().block_on(async {
+            worker(&sender).await;
+            rest(&driver);
+            let (asked, told) = oneshot::channel();
+            let panics = async {
+                sender.send(Some(asked)).expect("a driver");
+                panic!("as a caller's waker may");
+            };
+            let mut call = Box::pin(driver.call::<()>(panics));
+            let poll = poll_fn(|task| {
+                Poll::Ready(catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(task).is_ready())).is_err())
+            });
+            assert!(poll.await, "it panics");
+            assert!(tokio::time::timeout(Duration::from_secs(5), told).await.is_ok(), "nobody wrote it");
+        });
+    }
+
+    #[test]
+    fn a_caller_that_does_not_come_to_the_end_of_its_writing_is_told_of() {
+        let (ours, stall) = (thread::current().id(), Arc::new(Barrier::new(2)));
+        let (has_stalled, stalls) = (Arc::new(AtomicBool::new(false)), stall.clone());
+        let (tell, told) = std::sync::mpsc::channel();
+        let stalled = has_stalled.clone();
+        let work = poll_fn(move |task| {
+            if thread::current().id() == ours && !stalled.swap(true, Ordering::Relaxed) {
+                stalls.wait();
+            }
+            // Our thread comes again and again.
+            task.waker().wake_by_ref();
+            Poll::Pending
+        });
+        let driver = Driver::start(Thread::Callers, true, work, move || {
+            let _ = tell.send(());
+        });
+        let watching = thread::spawn(move || {
+            let told = told.recv_timeout(Duration::from_secs(5));
+            stall.wait();
+            told
+        });
+        while !has_stalled.load(Ordering::Relaxed) {
+            driver.shared.write();
+        }
+        assert!(watching.join().expect("a thread").is_ok(), "our thread waits for a caller that is not served");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::waiting::{self, Rng};
@@ -82,7 +82,7 @@ struct Attempts {
 
 /// Hears what the server sends unasked. With the connection's driver it goes, however that ends.
 struct Listener {
-    link: std::sync::Weak<Link>,
+    link: Weak<Link>,
     state: Arc<LineState>,
 }
 
@@ -92,15 +92,18 @@ impl Drop for Listener {
     }
 }
 
+/// A connection is of no use any more: the next call makes another.
+fn is_gone(link: &Weak<Link>, state: &LineState) {
+    state.gone.store(true, Ordering::Release);
+    if let Some(link) = link.upgrade() {
+        link.heal();
+    }
+}
+
 impl Listener {
     fn hear(&self, info: &PushInfo) {
         match info.kind {
-            PushKind::Disconnection => {
-                self.state.gone.store(true, Ordering::Release);
-                if let Some(link) = self.link.upgrade() {
-                    link.heal();
-                }
-            }
+            PushKind::Disconnection => is_gone(&self.link, &self.state),
             PushKind::Message => {
                 if let (Some(link), [Value::BulkString(channel), Value::BulkString(payload)]) =
                     (self.link.upgrade(), info.data.as_slice())
@@ -258,7 +261,9 @@ impl Link {
             .await
             .map_err(|_| error::connects_too_long(self.limit))?
             .map_err(error::unconnected)?;
-        let driver = Arc::new(Driver::start(self.thread, self.callers_write, work));
+        let (link, line) = (Arc::downgrade(self), state.clone());
+        let driver = Driver::start(self.thread, self.callers_write, work, move || is_gone(&link, &line));
+        let driver = Arc::new(driver);
         Ok(Line { connection, driver, state })
     }
 
