@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::Owner;
+use leasehold::{Client, Owner};
 
 use crate::args::CommonArgs;
 use crate::exit::{Exit, Failure};
@@ -16,7 +16,12 @@ const LEASE_MIN: Duration = Duration::from_millis(200);
 /// The longest.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Of `acquire` and `renew`, and what is kept where nothing else is said.
-pub(crate) const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// The lease where none is given: what every store has, and no longer than this one may have.
+pub(crate) fn lease_default(client: &Client) -> Duration {
+    LEASE_DEFAULT.min(client.capability().lease_max)
+}
 
 /// What every command goes by.
 #[derive(Debug)]

@@ -144,6 +144,10 @@ impl StoreUrl {
                 "quarantine" => settings.quarantine = duration(key, value)?,
                 "limit" => settings.limit = Some(duration(key, value)?),
                 "even" if value == "yes" => settings.even = true,
+                "even" => {
+                    let what = format!("even={value}: an even number of servers is allowed with even=yes");
+                    return Err(bad(what).with_hint("write even=yes, or leave it out"));
+                }
                 "layout" if value == "plain" => {}
                 "layout" => {
                     let what = format!("layout={value}: locks of a quorum have the layout plain");

@@ -6,20 +6,21 @@ use crate::args::AcquireArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Rows};
 use crate::run::Signals;
-use crate::settings::{LEASE_DEFAULT, Settings, lease, owner};
+use crate::settings::{Settings, lease, lease_default, owner};
 use crate::waiting::{Waiting, unless_signal};
 use crate::{names, runtime, store};
 
 pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::parse(&args.names)?;
-    let lease = lease("--lease", args.lease.unwrap_or(LEASE_DEFAULT))?;
+    let lease = args.lease.map(|given| lease("--lease", given)).transpose()?;
     let owner = owner(args.who.owner.as_deref())?;
     let waiting = Waiting::new(&args.waiting);
     runtime::block_on(async {
         let mut signals = Signals::passed_on()?;
         let client = unless_signal(&mut signals, store::connect_patiently(settings, &waiting)).await?;
         can_be_left(&client)?;
-        let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner).lease(lease);
+        let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner);
+        let lock = lock.lease(lease.unwrap_or_else(|| lease_default(&client)));
         let lock = args.who.label.iter().fold(lock, Lock::label);
         let mut done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => leave(&client, guard, args.json).await,

@@ -4,6 +4,7 @@ use leasehold::{Fence, Name};
 
 use crate::args::ReleaseArgs;
 use crate::exit::{Exit, Failure};
+use crate::run::Signals;
 use crate::settings::{Settings, explicit};
 use crate::store::Seen;
 use crate::{names, output, runtime, store};
@@ -21,6 +22,7 @@ pub(crate) fn run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failu
             Seen::Store(client) => client,
             Seen::Unmade(label) => return Err(store::nothing_held(&owner, &names, &label)),
         };
+        let mut signals = Signals::passed_on()?;
         let mut done = Ok(());
         for name in &names {
             let lock = client.lock(name.as_str()).owned_by(&owner);
@@ -32,6 +34,8 @@ pub(crate) fn run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failu
             let said = left.map_err(Into::into).and_then(|left| output::line(&released(name, left)));
             done = output::first_failure(done, said);
         }
+        // It goes on at servers that were not heard of yet.
+        store::close(&client, &mut signals, &mut done, false).await;
         done.map(|()| Exit::DONE)
     })
 }

@@ -78,6 +78,11 @@ impl Run<'_> {
         let since = Instant::now();
         let done = self.under(plan, &guard, client, signals, report).await;
         report.held_ms = Some(millis(since.elapsed()));
+        if report.is_lost() {
+            // What is left of it is given back as the store is closed; nobody waits for one that does not answer.
+            drop(guard);
+            return done;
+        }
         let released = guard.release().await;
         match (done, released) {
             (Ok(_), Err(error)) if error.kind() == ErrorKind::Lost => {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold_faults::Failure;
+use leasehold_faults::proxy::Proxy;
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 
@@ -11,6 +12,9 @@ use crate::harness::{Case, Checked, Held, run, until_info, url};
 pub(crate) const CASES: &[Case] = &[
     ("redlock::two_of_five_may_be_gone_and_three_may_not", two_of_five_may_be_gone_and_three_may_not),
     ("redlock::wrong_servers_and_settings", wrong_servers_and_settings),
+    ("redlock::a_release_that_a_majority_did_not_hear_is_none", a_release_that_a_majority_did_not_hear_is_none),
+    ("redlock::a_release_goes_on_to_servers_that_are_late", a_release_goes_on_to_servers_that_are_late),
+    ("redlock::what_is_left_is_on_servers_far_away_too", what_is_left_is_on_servers_far_away_too),
     ("redlock::whoever_waits_outlasts_a_quarantine", whoever_waits_outlasts_a_quarantine),
     ("redlock::doctor_finds_servers_fit", doctor_finds_servers_fit),
     ("redlock::doctor_sees_who_does_not_vote", doctor_sees_who_does_not_vote),
@@ -54,10 +58,57 @@ fn two_of_five_may_be_gone_and_three_may_not() -> Checked {
     Ok(())
 }
 
+/// Two of five gave it back: for others it is as busy as before.
+fn a_release_that_a_majority_did_not_hear_is_none() -> Checked {
+    let servers = start(5)?;
+    let held = Held::start(&over(&servers, "quarantine=0s"), &["run", "a"]);
+    for server in &servers[2..] {
+        server.stop()?;
+    }
+    let err = held.ends(0);
+    assert!(err.contains("could not be given back") && err.contains("no quorum"), "{err}");
+    assert_eq!(err.matches("gave it back").count(), 2, "{err}");
+    Ok(())
+}
+
+/// The process that releases has no background to speak of.
+fn a_release_goes_on_to_servers_that_are_late() -> Checked {
+    let servers = start(5)?;
+    let url = over(&servers, "quarantine=0s");
+    run(&url, &["acquire", "a", "--owner", "me"]).is(0);
+    for server in &servers[3..] {
+        server.command(&["CLIENT", "PAUSE", "200", "ALL"])?;
+    }
+    run(&url, &["release", "a", "--owner", "me"]).is(0);
+    for server in &servers {
+        assert_eq!(server.command(&["EXISTS", "a"])?.number()?, 0, "{}", server.address());
+    }
+    Ok(())
+}
+
+/// Nobody renews it, and the process that took it has gone: what a server does not have by then, it never has.
+fn what_is_left_is_on_servers_far_away_too() -> Checked {
+    let servers = start(5)?;
+    let far: Vec<Proxy> =
+        servers[3..].iter().map(|server| Proxy::before(server.address())).collect::<Result<_, _>>()?;
+    for proxy in &far {
+        proxy.delay(Duration::from_millis(8));
+    }
+    let places = servers[..3].iter().map(Redis::address).chain(far.iter().map(Proxy::address));
+    let places: Vec<String> = places.map(|address| address.to_string()).collect();
+    let url = format!("redlock://{}?quarantine=0s", places.join(","));
+    run(&url, &["acquire", "a", "--owner", "me"]).is(0);
+    for server in &servers {
+        assert_eq!(server.command(&["EXISTS", "a"])?.number()?, 1, "{}", server.address());
+    }
+    Ok(())
+}
+
 fn wrong_servers_and_settings() -> Checked {
     let servers = start(4)?;
     run(&over(&servers[..2], ""), ACQUIRE).fails(64, "three servers or more", "");
     run(&over(&servers, ""), ACQUIRE).fails(64, "even=yes", "");
+    run(&over(&servers, "even=maybe"), ACQUIRE).fails(64, "even=maybe", "even=yes");
     let places = servers[0].address();
     let twice = format!("redlock://{places},{places},{}", servers[1].address());
     run(&twice, ACQUIRE).fails(64, "named twice", "");
@@ -65,6 +116,9 @@ fn wrong_servers_and_settings() -> Checked {
     run(&over(three, "quarantine=2s"), &["acquire", "a", "--lease", "3s"]).fails(64, "2s", "?quarantine=");
     // Those that were never used vote when they are a quarantine old.
     run(&over(three, "quarantine=2s"), &["run", "a", "--wait", "30s", "--", "true"]).is(0);
+    // A lease that nobody gave is as long as it may be.
+    run(&over(three, "quarantine=2s"), &["acquire", "b", "--owner", "me"]).is(0);
+    run(&over(three, "quarantine=2s"), &["renew", "b", "--owner", "me"]).is(0);
     let shorter = ["acquire", "a", "--no-wait", "--lease", "2s"];
     run(&over(three, "quarantine=3s"), &shorter).fails(78, "a quarantine of 2s, and not of 3s", "quarantine");
     Ok(())

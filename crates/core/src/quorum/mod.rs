@@ -83,8 +83,9 @@ impl Rules {
 
     /// Too few: what each server said.
     fn no_quorum<'a>(&self, operation: &'static str, said: impl Iterator<Item = (usize, Said<'a>)>) -> Error {
-        let mut states = String::new();
+        let (mut states, mut recovers) = (String::new(), false);
         for (server, said) in said {
+            recovers |= matches!(said, Said::Recovering(_));
             let _ = match said {
                 Said::Fine(what) => write!(states, "; {} {what}", self.servers[server]),
                 Said::Failed(error) => write!(states, "; {}: {}", self.servers[server], error.message()),
@@ -96,8 +97,10 @@ impl Rules {
         }
         let (majority, servers) = (self.majority(), self.servers());
         let what = format!("no quorum: {majority} of {servers} servers must agree{states}");
-        Error::new(ErrorKind::NoQuorum, operation, what)
-            .with_hint("a server that restarted without its memory votes again when the quarantine is over")
+        Error::new(ErrorKind::NoQuorum, operation, what).with_hint(match recovers {
+            true => "a server that is new, or may have forgotten, votes when it is a quarantine old",
+            false => "see that a majority of the servers is up and reached; 'leasehold doctor' looks at each",
+        })
     }
 }
 

@@ -194,12 +194,11 @@ impl Sweep {
         if let (true, Some(holds)) = (gave < majority, still) {
             return Some(Ok(Released::StillHeld(holds)));
         }
-        // Those who do not answer may have held it as well.
-        if gave > 0 && gave + (self.seats.len() - answered) >= majority {
-            return Some(Ok(Released::Released { waiters: Some(waiters) }));
-        }
+        // Of a majority it must be known that they do not have it: else it may be free for nobody.
         if answered >= majority {
-            return Some(Ok(Released::NotHeld));
+            // Those who do not answer may have held it as well.
+            let held = gave > 0 && gave + (self.seats.len() - answered) >= majority;
+            return Some(Ok(if held { Released::Released { waiters: Some(waiters) } } else { Released::NotHeld }));
         }
         let said = self.seats.iter().enumerate().map(|(server, seat)| {
             let said = match &seat.said {

@@ -125,12 +125,22 @@ impl Upholding {
                 Some(Heard::Upheld { upheld: Upheld { standing: Standing::Recovering { left }, .. }, .. }) => {
                     Said::Recovering(*left)
                 }
-                Some(Heard::Upheld { .. }) => Said::Fine("answers"),
+                Some(Heard::Upheld { upheld, .. }) => Said::Fine(what_is_there(&upheld.renewed)),
                 Some(Heard::Failed(error)) => Said::Failed(error),
                 Some(Heard::Silent) | None => Said::Silent,
             };
             (server, said)
         });
         self.rules.no_quorum("renew", said).with_outcome(Outcome::Unknown)
+    }
+}
+
+/// For people: what a server has of what was to be renewed.
+fn what_is_there(renewed: &[Renewed]) -> &'static str {
+    let has = renewed.iter().filter(|renewed| matches!(renewed, Renewed::Kept { .. })).count();
+    match has {
+        0 => "does not have it",
+        has if has == renewed.len() => "has it",
+        _ => "has some of them",
     }
 }

@@ -3,14 +3,32 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use foldhash::fast::RandomState;
 use leasehold_core::Moment;
 use tokio::sync::Notify;
 
 use super::background;
+
+/// Waits for something until then at most.
+pub(super) async fn within<T>(until: Moment, work: impl Future<Output = T>) -> Option<T> {
+    let (mut work, mut alarm) = (pin!(work), Alarm::new());
+    poll_fn(|task| {
+        if let Poll::Ready(done) = work.as_mut().poll(task) {
+            return Poll::Ready(Some(done));
+        }
+        if leasehold_clock::now() >= until {
+            return Poll::Ready(None);
+        }
+        alarm.set(until, task.waker());
+        Poll::Pending
+    })
+    .await
+}
 
 /// One alarm, until it is dropped.
 pub(super) struct Alarm {

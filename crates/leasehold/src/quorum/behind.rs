@@ -8,11 +8,11 @@ use leasehold_core::quorum::Vote;
 use leasehold_core::{Moment, RequestId};
 
 use super::anew::Lacking;
-use super::background;
 use super::flights::Landed;
 use super::releasing::Sweeping;
 use super::voting::voted_late;
 use super::{Quorum, State};
+use super::{alarm, background};
 
 /// How often is looked at most, while there is something to look at.
 const EVERY: Duration = Duration::from_millis(5);
@@ -113,6 +113,30 @@ impl Quorum {
             quorum.ask_anew(lacking).await;
             quorum.state().behind.asked -= asked;
         });
+    }
+
+    /// What is left to its owner by a process that ends is to be had by every server that is there: nobody asks for it later.
+    pub(super) async fn last_votes(&self, until: Moment) {
+        loop {
+            let now = leasehold_clock::now();
+            let held: Vec<RequestId> = self.state().holds.keys().copied().collect();
+            let lacking: Vec<Lacking> = held.into_iter().flat_map(|request| self.lacking(now, request)).collect();
+            if lacking.is_empty() || now >= until {
+                return;
+            }
+            // Those who were sent a vote have their time to answer it.
+            let are_asked = lacking.iter().any(|lacking| self.is_asked(now, lacking.request));
+            if !are_asked {
+                alarm::within(until, self.ask_anew(lacking)).await;
+            }
+            self.pause(EVERY).await;
+        }
+    }
+
+    /// Whether votes that were sent with the grant may still come.
+    fn is_asked(&self, now: Moment, request: RequestId) -> bool {
+        let state = self.state();
+        state.holds.get(&request).is_some_and(|held| !held.late.is_empty() && now < held.hold.joined_from())
     }
 
     /// Releases that are not over by now are waited for.

@@ -16,7 +16,7 @@ use leasehold_core::{
 };
 
 use super::Quorum;
-use super::alarm::Alarm;
+use super::alarm::{self, Alarm};
 use super::background;
 use super::flights::{Flights, Landed};
 
@@ -174,19 +174,12 @@ impl Quorum {
         Ok(())
     }
 
-    /// Waits until what is given back was sent to every server that is there.
+    /// Waits until what is given back was sent to every server that is there, and has what is left to its owner.
     async fn last_errands(&self) {
         self.hurry();
-        let (until, mut alarm) = (leasehold_clock::now() + FAREWELL, Alarm::new());
-        let mut done = std::pin::pin!(self.shared.errands.done());
-        std::future::poll_fn(|task| {
-            if done.as_mut().poll(task).is_ready() || leasehold_clock::now() >= until {
-                return Poll::Ready(());
-            }
-            alarm.set(until, task.waker());
-            Poll::Pending
-        })
-        .await;
+        let until = leasehold_clock::now() + FAREWELL;
+        self.last_votes(until).await;
+        alarm::within(until, self.shared.errands.done()).await;
     }
 
     /// Who holds a name, where a majority says so, or would with those servers that were not heard of: a lock that may be held is never

@@ -17,6 +17,8 @@ use crate::errand::Errand;
 
 /// Whoever gives back is answered by then, though servers are silent.
 const ANSWER: Duration = Duration::from_millis(1_500);
+/// A server that must be told a script first needs two steps, and where too few answer nobody is woken for the first: so there is a look.
+const LOOK: Duration = Duration::from_millis(50);
 /// What nobody here knows of any more may last so long at most.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -130,7 +132,7 @@ impl Sweeping {
                 return Poll::Ready(verdict);
             }
             if !moved {
-                self.alarm.set(self.wakes(), task.waker());
+                self.alarm.set(self.wakes().min(leasehold_clock::now() + LOOK), task.waker());
                 return Poll::Pending;
             }
         }
