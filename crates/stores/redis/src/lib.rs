@@ -17,6 +17,7 @@ mod ears;
 mod error;
 mod examine;
 mod keys;
+mod lines;
 mod link;
 mod list;
 mod member;

@@ -39,16 +39,19 @@ impl Inner {
     /// Whether this client may stand in line after a vote: leaving is told to the server only where it may.
     fn stands_in_line(&self, request: &Acquire, voted: &Result<(StoreTime, Vote), Error>) {
         let client = request.request.client;
-        let names = request.names.as_slice().iter().map(|name| (client, name.clone()));
-        let mut enlisted = self.enlisted();
+        let names = request.names.as_slice().iter();
+        let mut lines = self.lines();
         match voted {
             Ok((_, Vote { voted: Voted::Busy(busy), .. })) if request.enlist => {
-                enlisted.insert((client, busy.name.clone()));
+                lines.enter(client, &busy.name, leasehold_clock::now());
             }
-            Err(error) if request.enlist && error.outcome() == Outcome::Unknown => enlisted.extend(names),
-            Ok((_, Vote { voted: Voted::Took { .. } | Voted::Held { .. }, .. })) if !enlisted.is_empty() => {
-                for place in names {
-                    enlisted.remove(&place);
+            Err(error) if request.enlist && error.outcome() == Outcome::Unknown => {
+                let now = leasehold_clock::now();
+                names.for_each(|name| lines.enter(client, name, now));
+            }
+            Ok((_, Vote { voted: Voted::Took { .. } | Voted::Held { .. }, .. })) => {
+                for name in names {
+                    lines.leave(client, name);
                 }
             }
             _ => {}

@@ -94,8 +94,7 @@ struct Batch {
 pub(crate) fn may_share_acquire(inner: &Inner, request: &Acquire) -> bool {
     let Names::One(name) = &request.names else { return false };
     let is_new = request.owner == StoreOwner::Private(request.request);
-    let enlisted = inner.enlisted();
-    is_new && (enlisted.is_empty() || !enlisted.contains(&(request.request.client, name.clone())))
+    is_new && !inner.lines().stands(request.request.client, name)
 }
 
 /// Whether that may be an ordinary release.

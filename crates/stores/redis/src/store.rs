@@ -1,12 +1,10 @@
 //! The port, over scripts.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use leasehold_core::port::{
     Acquire, Acquired, Answered, Break, Busy, Call, Give, HintSink, Inspected, Mode, News, Release, Released, Renew,
     Renewed, Reply,
@@ -21,6 +19,7 @@ use crate::config::{Config, Layout};
 use crate::ears::Ears;
 use crate::error;
 use crate::keys::{self, Space};
+use crate::lines::Lines;
 use crate::link::{Link, Mark};
 use crate::list;
 use crate::reply;
@@ -44,7 +43,7 @@ pub(crate) struct Inner {
     /// Where the server's clock stood in its newest answer.
     clock: Mutex<StoreClock>,
     /// Who may stand in line for what.
-    enlisted: Mutex<HashSet<(ClientId, Name), RandomState>>,
+    lines: Mutex<Lines>,
     pub(crate) sharing: Sharing,
     pub(crate) scanned: list::Scanned,
     /// In a quorum: for how long the server does not vote when it may have forgotten.
@@ -85,7 +84,7 @@ impl Redis {
             link,
             ears,
             clock: Mutex::new(StoreClock::new(Moment::default(), StoreTime::default())),
-            enlisted: Mutex::default(),
+            lines: Mutex::default(),
             sharing: Sharing::default(),
             scanned: list::Scanned::default(),
             quarantine: config.quarantine,
@@ -105,7 +104,7 @@ impl Redis {
         let (inner, request) = (self.0.clone(), Arc::new(request));
         self.call(async move {
             if request.rejoin {
-                inner.enlisted().insert((request.client, request.name.clone()));
+                inner.lines().enter(request.client, &request.name, leasehold_clock::now());
             }
             let shared = match !quietly && sharing::may_share_release(&request) {
                 true => inner.share_release(request.clone()).await,
@@ -154,8 +153,8 @@ impl Inner {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn enlisted(&self) -> MutexGuard<'_, HashSet<(ClientId, Name), RandomState>> {
-        self.enlisted.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn run(&self, script: &Script, command: Cmd) -> Result<redis::Value, Error> {
@@ -360,18 +359,17 @@ impl Store for Redis {
             let mut acquired = answer.and_then(|value| reply::acquired(value, request.names.as_slice()));
             match &mut acquired {
                 Ok((_, Acquired::Busy(busy))) if request.enlist => {
-                    inner.enlisted().insert((client, busy.name.clone()));
+                    inner.lines().enter(client, &busy.name, leasehold_clock::now());
                     busy.news = listening.news(&inner, client, busy);
                 }
                 Err(error) if request.enlist && error.outcome() == Outcome::Unknown => {
-                    inner.enlisted().extend(request.names.as_slice().iter().map(|name| (client, name.clone())));
+                    let (mut lines, now) = (inner.lines(), leasehold_clock::now());
+                    request.names.as_slice().iter().for_each(|name| lines.enter(client, name, now));
                 }
                 Ok((_, Acquired::Granted(_))) => {
-                    let mut enlisted = inner.enlisted();
-                    if !enlisted.is_empty() {
-                        for name in request.names.as_slice() {
-                            enlisted.remove(&(client, name.clone()));
-                        }
+                    let mut lines = inner.lines();
+                    for name in request.names.as_slice() {
+                        lines.leave(client, name);
                     }
                 }
                 _ => {}
@@ -410,7 +408,7 @@ impl Store for Redis {
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         let inner = self.0.clone();
         let idle = inner.ears.remove(client, &name);
-        let in_line = inner.enlisted().remove(&(client, name.clone()));
+        let in_line = inner.lines().leave(client, &name);
         if !in_line && !idle {
             return Call::done(());
         }
