@@ -34,14 +34,14 @@ pub(crate) fn is_sending() -> bool {
 /// A connection's work, until this is dropped.
 pub(crate) struct Driver {
     thread: Thread,
-    /// Whether callers may write.
-    callers_write: bool,
     /// How many calls are under way.
     calls: AtomicUsize,
-    shared: Arc<Shared>,
+    /// Where callers may write.
+    shared: Option<Arc<Shared>>,
     task: AbortHandle,
 }
 
+/// The work, for whoever does it.
 struct Shared {
     work: Mutex<Option<Work>>,
     /// Our thread may have come while a caller wrote.
@@ -55,10 +55,14 @@ struct Shared {
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Driver {
-    /// Begins the work on that thread. `stalled` is called where a caller does not come to the end of its writing.
-    pub(crate) fn start(
+    /// Begins the work on that thread.
+    pub(crate) fn start(thread: Thread, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { thread, calls: AtomicUsize::new(0), shared: None, task: thread.spawn(work) }
+    }
+
+    /// The same, where callers may write. `stalled` is called where one does not come to the end of its writing.
+    pub(crate) fn start_shared(
         thread: Thread,
-        callers_write: bool,
         work: impl Future<Output = ()> + Send + 'static,
         stalled: impl Fn() + Send + 'static,
     ) -> Self {
@@ -71,7 +75,7 @@ impl Driver {
         });
         let mut working = Working { shared: shared.clone(), waiting: None };
         let task = thread.spawn(poll_fn(move |task| working.go_on(task, &stalled)));
-        Self { thread, callers_write, calls: AtomicUsize::new(0), shared, task }
+        Self { thread, calls: AtomicUsize::new(0), shared: Some(shared), task }
     }
 
     /// Does a call on this connection: with the first poll it is on its way.
@@ -79,24 +83,15 @@ impl Driver {
     /// Where others are under way our thread is awake, and writes what comes in one moment at once.
     pub(crate) async fn call<T>(&self, call: impl Future<Output = T>) -> T {
         let (mut call, under_way) = (pin!(call), UnderWay::begin(self));
+        let writes = self.shared.as_ref().filter(|_| under_way.is_alone);
         poll_fn(|task| {
             let _context = self.thread.enter();
-            match under_way.is_alone && self.callers_write {
-                true => self.send(|| call.as_mut().poll(task)),
-                false => call.as_mut().poll(task),
+            match writes {
+                Some(shared) => shared.send(|| call.as_mut().poll(task)),
+                None => call.as_mut().poll(task),
             }
         })
         .await
-    }
-
-    /// Polls a call, and writes what it sends.
-    fn send<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
-        let marked = Marked::on(&self.shared);
-        let polled = poll();
-        if marked.take_woken() {
-            self.shared.write();
-        }
-        polled
     }
 }
 
@@ -186,6 +181,16 @@ impl Drop for Working {
 }
 
 impl Shared {
+    /// Polls a call, and writes what it sends.
+    fn send<T>(self: &Arc<Self>, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        let marked = Marked::on(self);
+        let polled = poll();
+        if marked.take_woken() {
+            self.write();
+        }
+        polled
+    }
+
     /// Our thread's turn; none while a caller writes. That looks afterwards whether we came, and wakes us.
     fn go_on(self: &Arc<Self>, task: &mut Context<'_>) -> Option<Poll<()>> {
         self.task.get_or_init(|| task.waker().clone());
@@ -277,7 +282,7 @@ mod tests {
             (0..500).for_each(|_| std::hint::spin_loop());
             Poll::Pending
         });
-        (Driver::start(Thread::Callers, true, work, || {}), sender)
+        (Driver::start_shared(Thread::Callers, work, || {}), sender)
     }
 
     async fn worker(sender: &mpsc::UnboundedSender<Asked>) -> ThreadId {
@@ -288,7 +293,7 @@ mod tests {
 
     /// Waits until nobody is at work.
     fn rest(driver: &Driver) {
-        drop(driver.shared.work.lock().expect("work"));
+        drop(driver.shared.as_ref().expect("what is shared").work.lock().expect("work"));
     }
 
     fn runtime() -> Runtime {
@@ -409,7 +414,7 @@ mod tests {
             task.waker().wake_by_ref();
             Poll::Pending
         });
-        let driver = Driver::start(Thread::Callers, true, work, move || {
+        let driver = Driver::start_shared(Thread::Callers, work, move || {
             let _ = tell.send(());
         });
         let watching = thread::spawn(move || {
@@ -418,7 +423,7 @@ mod tests {
             told
         });
         while !has_stalled.load(Ordering::Relaxed) {
-            driver.shared.write();
+            driver.shared.as_ref().expect("what is shared").write();
         }
         assert!(watching.join().expect("a thread").is_ok(), "our thread waits for a caller that is not served");
     }

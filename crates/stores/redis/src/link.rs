@@ -262,7 +262,10 @@ impl Link {
             .map_err(|_| error::connects_too_long(self.limit))?
             .map_err(error::unconnected)?;
         let (link, line) = (Arc::downgrade(self), state.clone());
-        let driver = Driver::start(self.thread, self.callers_write, work, move || is_gone(&link, &line));
+        let driver = match self.callers_write {
+            true => Driver::start_shared(self.thread, work, move || is_gone(&link, &line)),
+            false => Driver::start(self.thread, work),
+        };
         let driver = Arc::new(driver);
         Ok(Line { connection, driver, state })
     }
