@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, Fence, FenceGate};
+use leasehold::{Client, Error, FenceGate, Guard};
 
 /// A resource that checks fences: the gate and the write are one step, because both happen behind `&mut self`.
 #[derive(Default)]
@@ -12,8 +12,8 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn write(&mut self, fence: Fence, line: &str) -> Result<(), Error> {
-        self.gate.pass(fence)?;
+    fn write(&mut self, guard: &Guard, line: &str) -> Result<(), Error> {
+        self.gate.pass(guard.fence(), guard.owner())?;
         self.lines.push(line.to_owned());
         Ok(())
     }
@@ -31,10 +31,10 @@ async fn main() -> Result<(), Error> {
 
     // Meanwhile another one got the lock, with a larger fence, and writes.
     let quick = client.lock("ledger").acquire().await?;
-    ledger.write(quick.fence(), "by the quick one")?;
+    ledger.write(&quick, "by the quick one")?;
 
     // The slow one, had it not listened, would be refused.
-    match ledger.write(slow.fence(), "by the slow one") {
+    match ledger.write(&slow, "by the slow one") {
         Ok(()) => println!("this cannot be"),
         Err(error) => println!("refused: {error}"),
     }

@@ -264,4 +264,44 @@ mod tests {
         assert_eq!((both.kind(), both.outcome(), both.failures().len()), (ErrorKind::Lost, Outcome::Unknown, 2));
         assert!(both.to_string().contains("no answer") && both.to_string().contains("the lock was lost"), "{both}");
     }
+
+    #[test]
+    fn each_part_is_told_as_it_was_given() {
+        let (a, b) = (Name::new("a").unwrap(), Name::new("b").unwrap());
+        let plain = Error::new(ErrorKind::Unfit, "acquire", "it is too old");
+        assert_eq!((plain.store(), plain.lock(), plain.hint(), plain.failures().len()), (None, None, None, 0));
+        assert_eq!(
+            (plain.outcome(), plain.message(), plain.operation()),
+            (Outcome::NotApplied, "it is too old", "acquire")
+        );
+        assert_eq!(plain.to_string(), "acquire: it is too old");
+        assert!(plain.source().is_none());
+        let told =
+            plain.on_store(&Arc::from("x")).on_store(&Arc::from("y")).on_lock_if(None).on_lock_if(Some(&a)).on_lock(&b);
+        assert_eq!((told.store(), told.lock()), (Some("x"), Some("a")), "who knew it first knows best");
+        let told = told.during("renew").with_hint("try").with_outcome(Outcome::Applied);
+        assert_eq!((told.operation(), told.hint(), told.outcome()), ("renew", Some("try"), Outcome::Applied));
+        assert_eq!(told.to_string(), "renew [lock \"a\" on x]: it is too old; hint: try");
+    }
+
+    #[test]
+    fn only_what_may_be_better_later_is_tried_again() {
+        let retryable = |kind| Error::new(kind, "acquire", "").is_retryable();
+        assert!(retryable(ErrorKind::Unreachable) && retryable(ErrorKind::NoQuorum));
+        for kind in [ErrorKind::BadArgument, ErrorKind::Unfit, ErrorKind::Lost, ErrorKind::NotHolder, ErrorKind::Closed]
+        {
+            assert!(!retryable(kind), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn failures_of_failures_are_told_in_one_row() {
+        let failure = |kind| Error::new(kind, "release", "no answer").with_source(std::io::Error::other("reset"));
+        let two = Error::of_several("release", [failure(ErrorKind::Unreachable), failure(ErrorKind::Unfit)]).unwrap();
+        assert_eq!((two.kind(), two.outcome()), (ErrorKind::Unreachable, Outcome::NotApplied));
+        assert_eq!(two.source().unwrap().to_string(), two.failures()[0].to_string());
+        let three = Error::of_several("release", [two, failure(ErrorKind::Lost)]).unwrap();
+        assert_eq!((three.failures().len(), three.kind()), (3, ErrorKind::Lost));
+        assert!(three.to_string().contains("3 failures"), "{three}");
+    }
 }

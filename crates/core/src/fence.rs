@@ -3,13 +3,35 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::time::StoreTime;
+use crate::time::{ClockBounds, StoreTime};
 
 /// Nanoseconds in one unit of a fence: an eighth of a microsecond. Fences made from a clock stay below 2^53 until 2055.
 pub const FENCE_UNIT_NANOS: u64 = 125;
 
 /// How many fences of a block are reserved for each local waiter: see docs/decisions/0010-larger-blocks.md.
 const TURNS: u32 = 16;
+
+/// The largest block that a store reserves: 1 ms in units. A store that comes back with an older memory was away for longer than that.
+pub const BLOCK_MAX: u32 = 8_000;
+
+/// A store that may have forgotten a name's fences begins this far ahead of its clock: 2 ms in units. Nothing that it ever reserved lies
+/// further ahead, so no fence is handed out twice. See docs/decisions/0013-fences-after-a-loss.md.
+pub const FENCE_JUMP: u64 = 16_000;
+
+/// A clock that is behind by no more than this goes in coarse steps, and was not set back.
+pub const COARSE: Duration = Duration::from_millis(2);
+
+/// A store that may forget believes the record of a name until its last fence is this far behind the clock: 10 s in units.
+pub const FENCE_STALE: u64 = 80_000_000;
+
+/// Whether a store can lose the record of a name's last fence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// Never, or its clock never goes back: `memory:`, `file:`.
+    Lasting,
+    /// It can be flushed, evict, or come back with an older copy, and it takes no time.
+    Fallible,
+}
 
 /// A fence: strictly growing for a name over every grant by every client.
 ///
@@ -63,6 +85,46 @@ impl fmt::Debug for Fence {
     }
 }
 
+/// What a store knows as it reserves the fences of a grant.
+#[derive(Clone, Copy, Debug)]
+pub struct Reservation {
+    /// Whether it can have forgotten.
+    pub memory: Memory,
+    /// The last fence on record for the name.
+    pub last: Fence,
+    /// The largest fence of the name that the client has seen.
+    pub seen: Fence,
+    /// The store's clock.
+    pub now: StoreTime,
+    /// Where the client believes the clock to be.
+    pub believed: ClockBounds,
+}
+
+impl Reservation {
+    /// Reserves up to `wanted` fences.
+    ///
+    /// A store that may have forgotten the last ones jumps ahead of its clock and reserves just one: every fence that it has ever
+    /// reserved ends below that. So a holder from before the loss, which does not know of it and goes on to use its block, uses no number
+    /// twice, and only smaller ones.
+    #[must_use]
+    pub fn block(self, wanted: u32) -> Block {
+        let wanted = wanted.clamp(1, BLOCK_MAX);
+        if self.memory == Memory::Lasting {
+            return Block { first: Fence::next(self.last, self.seen, self.now), len: wanted };
+        }
+        let set_back = self.believed.floor.since(self.now) > COARSE;
+        let clock = Fence::at(if set_back { self.believed.ceiling } else { self.now });
+        let below = clock.plus(FENCE_JUMP);
+        if self.last.plus(FENCE_STALE) < clock {
+            return Block { first: below.max(self.seen.plus(1)), len: 1 };
+        }
+        let first = self.last.plus(1).max(self.seen.plus(1)).max(clock);
+        let room = u32::try_from(below.get().saturating_sub(first.get())).unwrap_or(u32::MAX);
+        // Where the clock was set back, fences are ahead of it anyhow.
+        Block { first, len: if room == 0 { wanted } else { wanted.min(room) } }
+    }
+}
+
 /// Fences reserved by one grant for passing on in memory: `first`, `first + 1`, …
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
@@ -82,7 +144,7 @@ impl Block {
     /// than the lease in units, so that the clock has passed the block's end when the lease ends.
     pub fn size(waiters: u32, lease: Duration) -> u32 {
         let by_lease = u32::try_from(lease.as_nanos() / u128::from(FENCE_UNIT_NANOS)).unwrap_or(u32::MAX);
-        waiters.saturating_mul(TURNS).saturating_add(1).min(by_lease).max(1)
+        waiters.saturating_mul(TURNS).saturating_add(1).min(by_lease).clamp(1, BLOCK_MAX)
     }
 }
 
@@ -108,7 +170,76 @@ mod tests {
     fn a_block_never_outlasts_the_lease() {
         assert_eq!(Block::size(0, Duration::from_secs(30)), 1);
         assert_eq!(Block::size(63, Duration::from_secs(30)), 1 + 63 * TURNS);
-        assert_eq!(Block::size(u32::MAX, Duration::from_millis(10)), 80_000);
+        assert_eq!(Block::size(u32::MAX, Duration::from_micros(100)), 800);
+        assert_eq!(Block::size(u32::MAX, Duration::from_secs(30)), BLOCK_MAX);
         assert_eq!(Block { first: Fence::new(10), len: 3 }.last(), Fence::new(12));
+    }
+
+    #[test]
+    fn a_block_has_room_for_many_turns_of_each_waiter() {
+        assert_eq!(Block::size(1, Duration::from_secs(30)), 17);
+        assert_eq!(Block::size(u32::MAX, Duration::MAX), BLOCK_MAX);
+        assert_eq!(Block::size(5, Duration::ZERO), 1);
+        assert_eq!(Block { first: Fence::new(10), len: 0 }.last(), Fence::new(10));
+    }
+
+    #[test]
+    fn no_fence_is_larger_than_the_largest() {
+        assert_eq!(Fence::new(u64::MAX).plus(1), Fence::new(u64::MAX));
+        assert_eq!(Fence::new(7).plus(2).get(), 9);
+        assert_eq!(Fence::at(StoreTime::from_nanos(1_000)), Fence::new(8));
+    }
+
+    fn reserve(last: u64, seen: u64, clock: u64, wanted: u32) -> Block {
+        let now = StoreTime::from_nanos(clock * FENCE_UNIT_NANOS);
+        let (last, seen) = (Fence::new(last), Fence::new(seen));
+        Reservation { memory: Memory::Fallible, last, seen, now, believed: ClockBounds::default() }.block(wanted)
+    }
+
+    const DAY: u64 = 86_400 * 8_000_000;
+
+    #[test]
+    fn a_name_without_a_record_begins_above_every_block_of_before() {
+        let before = reserve(DAY, 0, DAY + 50, BLOCK_MAX);
+        assert_eq!(before, Block { first: Fence::new(DAY + 50), len: BLOCK_MAX });
+        let after = reserve(0, 0, DAY + 51, BLOCK_MAX);
+        assert_eq!(after, Block { first: Fence::new(DAY + 51 + FENCE_JUMP), len: 1 });
+        let again = reserve(0, 0, DAY + 52, BLOCK_MAX);
+        assert!(again.first > after.last(), "forgotten twice");
+        let next = reserve(after.first.get(), 0, DAY + 60, BLOCK_MAX);
+        assert_eq!(next, Block { first: after.first.plus(1), len: 8 }, "nothing is reserved beyond the jump");
+        let once_more = reserve(0, 0, DAY + 61, 1);
+        assert!(once_more.first > next.last());
+    }
+
+    #[test]
+    fn an_old_record_is_as_good_as_none() {
+        assert_eq!(reserve(DAY, 0, DAY + FENCE_STALE, 3).first, Fence::new(DAY + FENCE_STALE));
+        assert_eq!(reserve(DAY, 0, DAY + FENCE_STALE, 3).len, 3);
+        let stale = reserve(DAY, 0, DAY + FENCE_STALE + 1, 3);
+        assert_eq!(stale, Block { first: Fence::new(DAY + FENCE_STALE + 1 + FENCE_JUMP), len: 1 });
+    }
+
+    #[test]
+    fn a_fence_is_above_all_that_the_client_has_seen() {
+        assert_eq!(reserve(DAY, DAY + 700, DAY + 1, 3), Block { first: Fence::new(DAY + 701), len: 3 });
+        let far = DAY + 2 * FENCE_JUMP;
+        assert_eq!(reserve(0, far, DAY, 3), Block { first: Fence::new(far + 1), len: 1 });
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_keeps_its_place() {
+        let nanos = |units: u64| StoreTime::from_nanos(units * FENCE_UNIT_NANOS);
+        let reservation = Reservation {
+            memory: Memory::Fallible,
+            last: Fence::NONE,
+            seen: Fence::NONE,
+            now: nanos(DAY),
+            believed: ClockBounds { floor: nanos(2 * DAY), ceiling: nanos(2 * DAY + 10) },
+        };
+        assert_eq!(reservation.block(9), Block { first: Fence::new(2 * DAY + 10 + FENCE_JUMP), len: 1 });
+        let lasting = Reservation { memory: Memory::Lasting, ..reservation };
+        assert_eq!(lasting.block(9), Block { first: Fence::new(DAY), len: 9 });
+        assert_eq!(reserve(2 * DAY, 0, DAY, 9), Block { first: Fence::new(2 * DAY + 1), len: 9 }, "blocks go on");
     }
 }

@@ -57,4 +57,11 @@ mod tests {
         assert_eq!(a.is_same(&Identity::unknown("redis")), Some(false));
         assert_eq!(a.is_same(&Identity::unknown("file")), None);
     }
+
+    #[test]
+    fn one_without_an_id_is_not_known() {
+        assert!(Identity::new("file", "1:2").is_known());
+        assert!(!Identity::unknown("file").is_known());
+        assert_eq!(format!("{:?} {:?}", Identity::new("file", "1"), Identity::unknown("redis")), "file:1 redis:?");
+    }
 }

@@ -89,9 +89,56 @@ mod tests {
     }
 
     #[test]
+    fn what_the_store_may_have_is_over_later_than_what_its_holder_has() {
+        let then = Moment::from_nanos(7);
+        let lease = Duration::from_secs(30);
+        assert_eq!(surely_over(then, lease).since(then), Duration::from_millis(30_000 + 300 + 2));
+        assert_eq!(to_last(Duration::from_secs(10)), Duration::from_millis(10_000 + 200 + 42));
+        assert_eq!(to_last(Duration::ZERO), Duration::from_millis(200));
+        assert_eq!(to_last(Duration::from_millis(200)), Duration::from_millis(246));
+    }
+
+    #[test]
+    fn renewals_come_a_third_of_the_way_and_sooner_where_they_fail() {
+        let now = Moment::from_nanos(7);
+        let after = |when: Moment| when.since(now).as_micros();
+        assert_eq!(after(renew_due(now, Duration::from_secs(30))), 10_000_000);
+        assert_eq!(after(renew_hanging(now, Duration::from_secs(30))), 5_000_000);
+        assert_eq!(after(renew_hanging(now, Duration::from_millis(6))), 2_000, "not all the time");
+        assert_eq!(after(renew_again(now, Duration::from_secs(6))), 500_000);
+        assert_eq!(after(renew_again(now, Duration::from_secs(30))), 1_000_000, "once a second at least");
+        assert_eq!(after(renew_again(now, Duration::from_millis(6))), 2_000);
+    }
+
+    #[test]
     fn a_short_lease_still_leaves_time_to_act() {
         let sent = Moment::from_nanos(0);
         assert_eq!(deadline(sent, Duration::from_millis(10)).since(sent), Duration::from_micros(5_400));
         assert_eq!(deadline(sent, Duration::ZERO), sent);
+    }
+
+    #[test]
+    fn a_store_s_lease_is_surely_over_after_the_drift_of_a_slow_clock() {
+        let received = Moment::from_nanos(7);
+        let over = surely_over(received, Duration::from_secs(30));
+        assert_eq!(over.since(received), Duration::from_millis(30_000 + 300 + 2));
+        assert_eq!(surely_over(received, Duration::ZERO).since(received), Duration::from_millis(2));
+    }
+
+    #[test]
+    fn no_more_is_asked_for_than_the_deadline_gives_up() {
+        assert_eq!(to_last(Duration::from_secs(10)), Duration::from_millis(10_000 + 200 + 42));
+        assert_eq!(to_last(Duration::from_millis(1)), Duration::from_millis(200));
+    }
+
+    #[test]
+    fn renewals_come_at_a_third_and_are_tried_often_before_the_deadline() {
+        let (sent, ms) = (Moment::from_nanos(7), Duration::from_millis);
+        assert_eq!(renew_due(sent, ms(30_000)).since(sent), ms(10_000));
+        assert_eq!(renew_hanging(sent, ms(30_000)).since(sent), ms(5_000));
+        assert_eq!(renew_hanging(sent, ms(6)).since(sent), ms(2));
+        assert_eq!(renew_again(sent, ms(1_200)).since(sent), ms(100));
+        assert_eq!(renew_again(sent, ms(30_000)).since(sent), ms(1_000));
+        assert_eq!(renew_again(sent, ms(12)).since(sent), ms(2));
     }
 }

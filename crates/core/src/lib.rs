@@ -37,4 +37,4 @@ pub use name::{Name, Names};
 pub use options::{Options, Term, WaitMode};
 pub use owner::{ClientId, Owner, RequestId, StoreOwner};
 pub use port::{Call, Hint, HintSink, Reply, Store};
-pub use time::{Moment, StoreClock, StoreTime};
+pub use time::{ClockBounds, Moment, StoreClock, StoreTime};

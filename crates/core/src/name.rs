@@ -148,4 +148,17 @@ mod tests {
         assert_eq!(names.as_slice().iter().map(Name::as_str).collect::<Vec<_>>(), ["a", "b"]);
         assert!(Names::new([]).is_err());
     }
+
+    #[test]
+    fn names_are_found_by_their_text() {
+        use std::collections::HashMap;
+        let (one, copy) = (Name::new("a").unwrap(), Name::new("a").unwrap());
+        assert_eq!(one, copy, "their texts are two");
+        let known = HashMap::from([(one.clone(), 1), (Name::new("b").unwrap(), 2)]);
+        assert_eq!((known.get("a"), known.get(&copy), known.get("c")), (Some(&1), Some(&1), None));
+        assert_eq!((one.to_string(), format!("{one:?}")), ("a".into(), "\"a\"".into()));
+        let many = Names::new([copy, one.clone()]).unwrap();
+        assert_eq!(many, Names::One(one));
+        assert_eq!(Names::new(["b", "a"].map(|n| Name::new(n).unwrap())).unwrap().first().as_str(), "a");
+    }
 }

@@ -174,6 +174,17 @@ mod tests {
     }
 
     #[test]
+    fn spans_are_written_as_people_write_them() {
+        let spans = [(0, "0ns"), (1, "1s"), (59, "59s"), (60, "1m"), (90, "90s"), (3_600, "1h"), (7_200, "2h")];
+        let longer = [(86_400, "24h"), (90_000, "25h"), (172_800, "2d"), (176_400, "49h"), (3_660, "61m")];
+        for (seconds, text) in spans.into_iter().chain(longer) {
+            assert_eq!(spoken(Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(spoken(Duration::from_millis(1_500)), "1.5s");
+        assert_eq!((KEEP_DEFAULT, Options::default().term), (Duration::from_secs(30), Term::Kept(KEEP_DEFAULT)));
+    }
+
+    #[test]
     fn each_bound_is_checked_and_named() {
         let ms = Duration::from_millis;
         let two_days = Duration::from_secs(2 * 86_400);
@@ -191,5 +202,68 @@ mod tests {
         assert_eq!(too_long.check(&STORE).unwrap_err().kind(), ErrorKind::BadArgument);
         let both = Options { term: Term::Fixed(ms(500)), max_hold: Some(ms(500)), ..Options::default() };
         assert!(both.check(&STORE).unwrap_err().to_string().contains("fixed"));
+    }
+
+    #[test]
+    fn bounds_themselves_are_allowed() {
+        let just = Duration::from_nanos(1);
+        let checked = |change: &dyn Fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            options.check(&STORE).is_ok()
+        };
+        for (max, set) in [
+            (STORE.lease_max, (|o, span| o.term = Term::Kept(span)) as fn(&mut Options, Duration)),
+            (STORE.lease_max, |o, span| o.term = Term::Fixed(span)),
+            (STORE.lease_max, |o, span| (o.term, o.at_least) = (Term::Fixed(KEEP_DEFAULT), span)),
+            (HOLD_MAX, |o, span| o.at_least = span),
+            (HOLD_MAX, |o, span| o.max_hold = Some(span)),
+            (BUDGET_MAX, |o, span| o.budget = span),
+        ] {
+            assert!(checked(&|o| set(o, max)) && !checked(&|o| set(o, max + just)), "{max:?}");
+        }
+        for set in [
+            (|o, span| o.term = Term::Kept(span)) as fn(&mut Options, Duration),
+            |o, span| o.term = Term::Fixed(span),
+            |o, span| o.max_hold = Some(span),
+        ] {
+            assert!(checked(&|o| set(o, STORE.lease_min)) && !checked(&|o| set(o, STORE.lease_min - just)));
+        }
+        assert!(checked(&|o| o.label = Some("x".repeat(LABEL_MAX_BYTES).into())));
+        assert!(!checked(&|o| o.label = Some("x".repeat(LABEL_MAX_BYTES + 1).into())));
+    }
+
+    #[test]
+    fn a_store_says_how_to_have_longer_leases() {
+        let store = Capability { longer_leases: Some("raise its limit"), ..STORE };
+        let hint = |given| check_lease("lease", given, &store).unwrap_err().hint();
+        assert_eq!(hint(store.lease_max + Duration::from_nanos(1)), Some("raise its limit"));
+        assert_ne!(hint(Duration::ZERO), Some("raise its limit"), "it is too short");
+        assert!(check_lease("lease", store.lease_max, &store).is_ok());
+    }
+
+    #[test]
+    fn what_is_held_for_a_while_is_leased_for_no_longer() {
+        let secs = Duration::from_secs;
+        let kept = Options { term: Term::Kept(secs(30)), ..Options::default() };
+        assert_eq!(kept.lease(), secs(30));
+        assert_eq!(Options { max_hold: Some(secs(5)), ..kept.clone() }.lease(), secs(5));
+        assert_eq!(Options { max_hold: Some(secs(50)), ..kept.clone() }.lease(), secs(30));
+        assert_eq!(Options { at_least: secs(50), ..kept.clone() }.lease(), secs(30));
+        let fixed = Options { term: Term::Fixed(secs(3)), ..Options::default() };
+        assert_eq!(fixed.lease(), secs(3));
+        assert_eq!(Options { at_least: secs(5), ..fixed.clone() }.lease(), secs(5));
+        assert!(kept.ends_with_process() && !fixed.ends_with_process());
+        assert!(!Options { at_least: secs(1), ..kept }.ends_with_process());
+    }
+
+    #[test]
+    fn durations_are_told_as_people_write_them() {
+        let told = [(0, "0ns"), (1, "1s"), (59, "59s"), (60, "1m"), (90, "90s"), (3_600, "1h"), (5_400, "90m")];
+        for (secs, text) in told.into_iter().chain([(86_400, "24h"), (172_800, "2d"), (90_000, "25h")]) {
+            assert_eq!(spoken(Duration::from_secs(secs)), text);
+        }
+        assert_eq!(spoken(Duration::from_millis(250)), "250ms");
+        assert_eq!(spoken(Duration::from_millis(1_500)), "1.5s");
     }
 }

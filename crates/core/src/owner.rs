@@ -152,4 +152,25 @@ mod tests {
             assert_eq!(Owner::explicit(id).unwrap_err().kind(), ErrorKind::BadArgument);
         }
     }
+
+    #[test]
+    fn owners_are_told_as_they_were_given() {
+        let longest = "x".repeat(OWNER_MAX_BYTES);
+        let explicit = Owner::explicit(&longest).unwrap();
+        assert_eq!((explicit.as_explicit().map(|id| &**id), explicit.is_generated()), (Some(&*longest), false));
+        let generated = Owner::generated([1, 2]);
+        assert_eq!((generated.as_explicit(), generated.is_generated()), (None, true));
+        assert_eq!(format!("{generated:?}"), "Owner(00000000000000010000000000000002)");
+        assert_eq!(Owner::shared("a".into()), Owner::explicit("a").unwrap());
+    }
+
+    #[test]
+    fn only_an_owner_with_an_id_is_shared() {
+        let client = ClientId([0xa, 0xb]);
+        let private = StoreOwner::Private(RequestId { client, number: 7 });
+        assert_eq!((private.is_shared(), private.to_string()), (false, format!("{client}:7")));
+        let shared = StoreOwner::Shared("a".into());
+        assert_eq!((shared.is_shared(), format!("{shared:?}")), (true, "a".into()));
+        assert_eq!(format!("{client:?}"), "000000000000000a000000000000000b");
+    }
 }

@@ -28,6 +28,8 @@ pub enum Bug {
     BlockNotRecorded,
     /// Fences are counted from the record alone, so that they restart when it is lost.
     FenceOfRecordOnly,
+    /// The store ignores that it may have forgotten: a name without a record starts at the clock, with a whole block.
+    LossUnsuspected,
     /// A block is larger than the time it has to be used, and handed out ahead of the clock.
     FenceAheadOfClock,
     /// A lease is passed on after its deadline.
@@ -138,6 +140,7 @@ impl Bug {
         Self::ResentReleaseCounts,
         Self::BlockNotRecorded,
         Self::FenceOfRecordOnly,
+        Self::LossUnsuspected,
         Self::FenceAheadOfClock,
         Self::PassedAfterDeadline,
         Self::PassedSameFence,

@@ -18,7 +18,7 @@ use crate::identity::Identity;
 use crate::lease::Lease;
 use crate::name::{Name, Names};
 use crate::owner::{ClientId, RequestId, StoreOwner};
-use crate::time::StoreTime;
+use crate::time::{ClockBounds, StoreTime};
 
 /// In which way a name is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,8 +65,10 @@ pub struct Acquire {
     pub lease: Duration,
     /// How many fences to reserve; the store may give fewer, never none.
     pub block: u32,
-    /// The largest fence this client has seen.
+    /// The largest fence of these names that this client has seen.
     pub seen: Fence,
+    /// Where this client believes the store's clock to be. One that shows less than the floor was set back, and fences do not follow it.
+    pub clock: ClockBounds,
     /// Not to be executed after this, by the store's own clock: it may have sat in a dead socket.
     pub not_after: StoreTime,
     /// The client goes on to wait: put it on the list of waiters where it is busy.

@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, ErrorKind};
-use crate::fence::{Block, Fence};
+use crate::fence::{Block, Fence, Memory, Reservation};
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::owner::{ClientId, RequestId, StoreOwner};
@@ -41,6 +41,7 @@ pub struct Reference {
     /// Names that were freed, with the time when their record may be forgotten.
     idle: VecDeque<(StoreTime, Name)>,
     fences_kept_for: Duration,
+    memory: Memory,
     enlisted_for: Duration,
     /// With this many records those are looked for that nobody will ask for again.
     sweep_at: usize,
@@ -69,6 +70,8 @@ pub struct Row {
     pub owner: StoreOwner,
     /// The fences of the grant.
     pub block: Block,
+    /// Whether they were taken. A server of a quorum gives the name to a ballot, and not its fences, where those do not grow.
+    pub fenced: bool,
     /// Holds that are not given back; for a private owner just one.
     pub holds: SmallVec<[Hold; 1]>,
     /// Holds given back, so that a release sent again counts once.
@@ -128,10 +131,18 @@ impl Reference {
             records: HashMap::with_hasher(FixedState::with_seed(seed)),
             idle: VecDeque::new(),
             fences_kept_for,
+            memory: Memory::Lasting,
             enlisted_for: ENLISTED_FOR,
             sweep_at: SWEEP_MIN,
             planted: Planted::default(),
         }
+    }
+
+    /// As a store that can forget what it granted: see [`Memory::Fallible`].
+    #[must_use]
+    pub fn fallible(mut self) -> Self {
+        self.memory = Memory::Fallible;
+        self
     }
 
     /// A waiting client stays on the list for so long without asking again. A store that finds out by itself that a client is gone can
@@ -176,17 +187,17 @@ impl Reference {
                 return refusal;
             }
         }
-        let planted = self.planted;
+        let (memory, planted) = (self.memory, self.planted);
         let grants = names.iter().map(|name| {
             let record = self.records.entry(name.clone()).or_default();
-            record.grant(now, request, planted)
+            record.grant(now, request, memory, planted)
         });
         Ok(Acquired::Granted(grants.collect()))
     }
 
     /// Whether this very request holds all its names.
     fn has(&self, now: StoreTime, request: &Acquire) -> bool {
-        let holds = |row: &Row| row.hold(request.request).is_some_and(|hold| hold.expires > now);
+        let holds = |row: &Row| !row.broken && row.hold(request.request).is_some_and(|hold| hold.expires > now);
         let mut names = request.names.as_slice().iter();
         names.all(|name| self.records.get(name).is_some_and(|record| record.rows.iter().any(holds)))
     }
@@ -209,7 +220,7 @@ impl Reference {
             && row.owner == request.owner
             && !row.broken
         {
-            let new = row.hold(request.request).is_none();
+            let new = row.hold(request.request).is_none_or(|hold| hold.expires <= now);
             return (new && !whole).then(|| {
                 let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
                 Err(Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name))
@@ -249,10 +260,11 @@ impl Reference {
             hold.expires = hold.expires.max(now + renew.term);
             end = end.max(Some(hold.expires));
         }
+        let Some(end) = end else { return Renewed::Lost };
         row.lease = renew.term;
         row.kept &= renew.kept;
         row.look_again();
-        end.map_or(Renewed::Lost, |end| Renewed::Kept { left: end.since(now) })
+        Renewed::Kept { left: end.since(now) }
     }
 
     fn row(&mut self, now: StoreTime, lease: &Lease, also_ended: bool) -> Option<&mut Row> {
@@ -277,7 +289,7 @@ impl Reference {
         }
         record.linger(now, if planted.is(Bug::LingerIgnored) { Duration::ZERO } else { request.linger }, at);
         let row = record.rows.remove(at);
-        let nobody_came_after = record.last == row.block.last() && !planted.is(Bug::BlockRestKept);
+        let nobody_came_after = row.fenced && record.last == row.block.last() && !planted.is(Bug::BlockRestKept);
         if let (true, Some(used)) = (nobody_came_after, request.last_used) {
             record.last = used.clamp(row.block.first, row.block.last());
         }
@@ -422,18 +434,18 @@ impl Record {
         any
     }
 
-    fn grant(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
+    fn grant(&mut self, now: StoreTime, request: &Acquire, memory: Memory, planted: Planted) -> Granted {
         self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
         let ours = |row: &&mut Row| row.expires > now && row.owner == request.owner;
         if let Some(row) = self.rows.iter_mut().find(ours) {
             return row.enter(now, request, planted);
         }
-        let first = if planted.is(Bug::FenceOfRecordOnly) {
-            self.last.plus(1)
-        } else {
-            Fence::next(self.last, request.seen, now)
-        };
-        let block = Block { first, len: request.block.max(1) };
+        let memory = if planted.is(Bug::LossUnsuspected) { Memory::Lasting } else { memory };
+        let &Acquire { seen, clock: believed, .. } = request;
+        let mut block = Reservation { memory, last: self.last, seen, now, believed }.block(request.block);
+        if planted.is(Bug::FenceOfRecordOnly) {
+            block.first = self.last.plus(1);
+        }
         self.last = if planted.is(Bug::BlockNotRecorded) { block.first } else { block.last() };
         self.left_by = None;
         self.rows.clear();
@@ -445,8 +457,8 @@ impl Record {
     fn linger(&mut self, now: StoreTime, span: Duration, at: usize) {
         if !span.is_zero() {
             self.left_by = Some(Box::new(LeftBy::of(&self.rows[at])));
+            self.lingers_until = self.lingers_until.max(now + span);
         }
-        self.lingers_until = self.lingers_until.max(now + span);
     }
 
     fn enlist(&mut self, until: StoreTime, client: ClientId) {
@@ -511,6 +523,7 @@ impl Row {
         Self {
             owner: request.owner.clone(),
             block,
+            fenced: true,
             holds: smallvec![Hold { request: request.request, expires: now + request.lease }],
             given: VecDeque::new(),
             expires: now + request.lease,

@@ -66,29 +66,75 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a client knows of its store's clock: where it stood in the newest answer.
+/// Between what a store's clock shows, as far as its client knows, if it was never set back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClockBounds {
+    /// Not less.
+    pub floor: StoreTime,
+    /// Not more.
+    pub ceiling: StoreTime,
+}
+
+/// What a client knows of its store's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreClock {
+    /// When the newest answer was asked for, and what the clock showed.
+    newest: (Moment, StoreTime),
+    /// The answer with the furthest reading.
+    furthest: Reading,
+}
+
+/// What a store's clock showed in an answer.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
     sent: Moment,
+    came: Moment,
     at: StoreTime,
 }
 
+/// Rates of clocks differ by one part in this many at most.
+const DRIFT_PART: u32 = 100;
+/// A clock that went back by more than this was far ahead by mistake, and is not held to it.
+const BELIEVED_AHEAD: Duration = Duration::from_secs(8 * 24 * 60 * 60);
+
 impl StoreClock {
-    /// An answer to something sent at `sent` carried the store's time `at`.
-    pub fn new(sent: Moment, at: StoreTime) -> Self {
-        Self { sent, at }
+    /// An answer to something sent at `sent`, which came at `came`, carried the store's time `at`.
+    pub fn new(sent: Moment, came: Moment, at: StoreTime) -> Self {
+        Self { newest: (sent, at), furthest: Reading { sent, came, at } }
     }
 
     /// A newer answer replaces an older one.
     pub fn observe(&mut self, sent: Moment, at: StoreTime) {
-        if sent >= self.sent {
-            *self = Self { sent, at };
+        if sent >= self.newest.0 {
+            self.newest = (sent, at);
         }
     }
 
     /// The latest that the store's clock can show at `now`, clock rates apart: the answer was given after it was asked for.
     pub fn latest(&self, now: Moment) -> StoreTime {
-        self.at + now.since(self.sent)
+        let (sent, at) = self.newest;
+        at + now.since(sent)
+    }
+
+    /// An answer to something sent at `sent` is here at `now`, and carried `at`. A clock that went back leaves the bounds as they are.
+    pub fn reached(&mut self, sent: Moment, now: Moment, at: StoreTime) {
+        let ClockBounds { floor, .. } = self.bounds(now);
+        if at > floor || floor.since(at) > BELIEVED_AHEAD {
+            self.furthest = Reading { sent, came: now, at };
+        }
+    }
+
+    /// What the store's clock shows at `now`, if it was never set back.
+    pub fn bounds(&self, now: Moment) -> ClockBounds {
+        let Reading { sent, came, at } = self.furthest;
+        let (least, most) = (now.since(came), now.since(sent));
+        ClockBounds { floor: at + (least - least / DRIFT_PART), ceiling: at + (most + most / DRIFT_PART) }
+    }
+
+    /// The client's own clock went on by `span` for a reason that says nothing of the store's: its wall clock jumped.
+    pub fn skip(&mut self, span: Duration) {
+        let Reading { sent, came, .. } = &mut self.furthest;
+        (*sent, *came) = (*sent + span, *came + span);
     }
 }
 
@@ -104,10 +150,66 @@ mod tests {
         assert_eq!(Moment::from_nanos(0) + Duration::MAX, Moment::NEVER);
     }
 
+    fn at(seconds: u64) -> StoreTime {
+        StoreTime::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn now(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn bounds(floor: u64, ceiling: u64) -> ClockBounds {
+        ClockBounds { floor: at(floor), ceiling: at(ceiling) }
+    }
+
     #[test]
     fn an_older_answer_does_not_replace_a_newer_one() {
-        let mut clock = StoreClock::new(Moment::from_nanos(10), StoreTime::from_nanos(1_000));
-        clock.observe(Moment::from_nanos(5), StoreTime::from_nanos(1));
-        assert_eq!(clock.latest(Moment::from_nanos(11)), StoreTime::from_nanos(1_001));
+        let mut clock = StoreClock::new(now(10), now(11), at(1_000));
+        clock.observe(now(5), at(1));
+        assert_eq!(clock.latest(now(11)), at(1_001));
+    }
+
+    #[test]
+    fn bounds_follow_the_clock_and_stay_where_it_is_set_back() {
+        let mut clock = StoreClock::new(now(0), now(100), at(10_000));
+        assert_eq!(
+            clock.bounds(now(200)),
+            bounds(10_099, 10_202),
+            "a hundredth slower or faster, and between asking and answer"
+        );
+        clock.reached(now(200), now(200), at(6_500));
+        assert_eq!(clock.bounds(now(200)), bounds(10_099, 10_202), "an hour back");
+        clock.skip(Duration::from_secs(1_000));
+        assert_eq!(clock.bounds(now(1_200)), bounds(10_099, 10_202), "our wall clock decides nothing");
+        clock.reached(now(1_200), now(1_200), at(10_100));
+        assert_eq!(clock.bounds(now(1_200)), bounds(10_100, 10_100));
+    }
+
+    #[test]
+    fn a_clock_that_was_days_ahead_by_mistake_binds_nobody() {
+        const DAY: u64 = 86_400;
+        let mut clock = StoreClock::new(now(0), now(0), at(100 * DAY));
+        clock.reached(now(0), now(0), at(109 * DAY));
+        clock.reached(now(0), now(0), at(101 * DAY));
+        assert_eq!(clock.bounds(now(0)), bounds(109 * DAY, 109 * DAY), "eight days may be true");
+        clock.reached(now(0), now(0), at(101 * DAY - 1));
+        assert_eq!(clock.bounds(now(0)), bounds(101 * DAY - 1, 101 * DAY - 1));
+    }
+
+    #[test]
+    fn of_two_answers_to_calls_of_one_moment_the_later_one_counts() {
+        let (sent, at) = (Moment::from_nanos(10), StoreTime::from_nanos);
+        let mut clock = StoreClock::new(sent, sent, at(1_000));
+        clock.observe(sent, at(1_500));
+        assert_eq!(clock.latest(Moment::from_nanos(30)), at(1_520));
+        clock.observe(Moment::from_nanos(20), at(900));
+        assert_eq!(clock.latest(Moment::from_nanos(30)), at(910), "a clock may have been set back");
+        assert_eq!(clock.latest(sent), at(900), "and it is never read before it was asked");
+    }
+
+    #[test]
+    fn points_in_time_are_told_in_seconds() {
+        assert_eq!(format!("{:?}", Moment::from_nanos(1_500_000_000)), "1.500000s");
+        assert_eq!(format!("{:?}", StoreTime::NEVER), "never");
     }
 }

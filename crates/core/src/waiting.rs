@@ -98,6 +98,49 @@ mod tests {
         assert_eq!(until_recheck(&mut rng, Some(Duration::from_millis(5)), true), Duration::from_millis(6));
     }
 
+    /// The figures of SplitMix64 for seed 1234567.
+    #[test]
+    fn the_same_seed_gives_the_same_numbers() {
+        let mut rng = Rng::new(1_234_567);
+        let drawn: Vec<u64> = (0..3).map(|_| rng.draw()).collect();
+        assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(rng.below(0), 0);
+        assert!((0..1000).map(|_| rng.below(3)).all(|drawn| drawn < 3));
+        assert!((0..3).all(|wanted| (0..1000).any(|_| rng.below(3) == wanted)));
+    }
+
+    #[test]
+    fn each_pause_is_within_its_bounds() {
+        let ms = Duration::from_millis;
+        let mut rng = Rng::new(3);
+        for _ in 0..200 {
+            for (attempt, least) in [(0, 1), (1, 2), (5, 32), (7, 128), (8, 200), (40, 200)] {
+                let pause = spin_pause(&mut rng, attempt, None);
+                assert!((ms(least)..=ms(least * 2)).contains(&pause), "{attempt}: {pause:?}");
+            }
+            for (attempt, least) in [(0, 10), (1, 20), (6, 640), (7, 1_000), (40, 1_000)] {
+                let pause = retry_pause(&mut rng, attempt);
+                assert!((ms(least)..=ms(least * 3 / 2)).contains(&pause), "{attempt}: {pause:?}");
+            }
+            assert!((ms(900)..=ms(1_000)).contains(&until_recheck(&mut rng, None, false)));
+            assert!((ms(9_000)..=ms(10_000)).contains(&until_recheck(&mut rng, None, true)));
+        }
+        assert_eq!(spin_pause(&mut rng, 40, Some(ms(5))), ms(6));
+        assert!(spin_pause(&mut rng, 0, Some(ms(500))) <= ms(2));
+        let spread = (0..200).map(|_| until_recheck(&mut rng, None, false)).max().unwrap();
+        assert!(spread > ms(980), "{spread:?}");
+    }
+
+    #[test]
+    fn the_usual_round_trip_follows_what_is_seen_slowly() {
+        let ms = Duration::from_millis;
+        assert_eq!(smoothed(Duration::ZERO, ms(8)), ms(8));
+        assert_eq!(smoothed(ms(8), ms(16)), ms(9));
+        assert_eq!(smoothed(ms(16), ms(8)), ms(15));
+        assert_eq!(give_way(ms(3), 0), ms(6));
+        assert_eq!(give_way(ms(3), 2), ms(24));
+    }
+
     #[test]
     fn a_process_gives_way_for_longer_each_time_that_nobody_came() {
         let near = Duration::from_micros(200);
@@ -116,5 +159,65 @@ mod tests {
         assert!(spin_pause(&mut rng, 40, None) <= SPIN_MAX * 2);
         let pauses: Vec<_> = (0..20).map(|_| retry_pause(&mut rng, 3)).collect();
         assert!(pauses.iter().any(|p| *p != pauses[0]), "no jitter");
+    }
+
+    #[test]
+    fn numbers_are_those_of_splitmix64() {
+        let mut rng = Rng::new(0);
+        assert_eq!(rng.draw(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(rng.draw(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(rng.draw(), 0x06c4_5d18_8009_454f);
+        assert_eq!(rng.below(0), 0);
+        let drawn: Vec<_> = (0..200).map(|_| rng.below(3)).collect();
+        assert!((0..3).all(|number| drawn.contains(&number)) && drawn.iter().all(|number| *number < 3));
+    }
+
+    #[test]
+    fn rechecks_are_spread_over_a_tenth_of_their_time() {
+        let mut rng = Rng::new(3);
+        let sleeps =
+            |rng: &mut Rng, sure| -> Vec<Duration> { (0..1000).map(|_| until_recheck(rng, None, sure)).collect() };
+        for (sure, longest) in [(false, RECHECK), (true, RECHECK_SURE)] {
+            let sleeps = sleeps(&mut rng, sure);
+            let (min, max) = (sleeps.iter().min().unwrap(), sleeps.iter().max().unwrap());
+            assert!(*min >= longest * 9 / 10 && *min < longest * 91 / 100, "{min:?}");
+            assert!(*max <= longest && *max > longest * 99 / 100, "{max:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_and_have_jitter_of_their_own() {
+        let mut rng = Rng::new(4);
+        let ms = Duration::from_millis;
+        let range = |pauses: Vec<Duration>| (*pauses.iter().min().unwrap(), *pauses.iter().max().unwrap());
+        for (attempt, shortest) in [(0, 10), (1, 20), (3, 80), (6, 640), (7, 1_000), (u32::MAX, 1_000)] {
+            let (min, max) = range((0..1000).map(|_| retry_pause(&mut rng, attempt)).collect());
+            assert!(min >= ms(shortest) && min < ms(shortest) * 102 / 100, "{attempt}: {min:?}");
+            assert!(max < ms(shortest) * 3 / 2 && max > ms(shortest) * 148 / 100, "{attempt}: {max:?}");
+        }
+        for (attempt, shortest) in [(0, 1), (2, 4), (7, 128), (8, 200)] {
+            let (min, max) = range((0..1000).map(|_| spin_pause(&mut rng, attempt, None)).collect());
+            assert!(min >= ms(shortest) && min < ms(shortest) * 102 / 100, "{attempt}: {min:?}");
+            assert!(max < ms(shortest) * 2 && max > ms(shortest) * 198 / 100, "{attempt}: {max:?}");
+        }
+        assert_eq!(spin_pause(&mut rng, 8, Some(ms(5))), ms(6), "no longer than until it is free");
+        assert!(spin_pause(&mut rng, 0, Some(ms(500))) < ms(2), "nor until it is free, where that is long");
+    }
+
+    #[test]
+    fn giving_way_is_two_round_trips_at_first_and_doubles() {
+        let ms = Duration::from_millis;
+        assert_eq!(give_way(ms(3), 0), ms(6));
+        assert_eq!(give_way(ms(3), 1), ms(12));
+        assert_eq!(give_way(ms(3), 30), GIVE_WAY_MAX);
+        assert_eq!(give_way(ms(200), 5), ms(400), "a round trip may be longer than what is usual at most");
+    }
+
+    #[test]
+    fn what_is_usual_follows_what_is_seen_slowly() {
+        let ms = Duration::from_millis;
+        assert_eq!(smoothed(Duration::ZERO, ms(8)), ms(8));
+        assert_eq!(smoothed(ms(8), ms(16)), ms(9));
+        assert_eq!(smoothed(ms(8), ms(8)), ms(8));
     }
 }

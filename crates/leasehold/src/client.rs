@@ -150,7 +150,7 @@ impl ClientBuilder {
             unlayered,
             call_limit: CALL_LIMIT,
             patience: PATIENCE,
-            clock: StoreClock::new(sent, answered.at),
+            clock: StoreClock::new(sent, leasehold_clock::now(), answered.at),
             seed: random::seed()?,
             planted: Default::default(),
         });

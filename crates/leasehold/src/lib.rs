@@ -63,7 +63,7 @@ mod sync;
 pub use client::{Client, ClientBuilder};
 pub use event::{Event, Listener};
 pub use examine::{examine, unmade};
-pub use gate::FenceGate;
+pub use gate::{FenceGate, Passed};
 pub use guard::Guard;
 pub use holder::{Holder, Status};
 pub use layer::Layer;

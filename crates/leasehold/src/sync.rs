@@ -32,7 +32,7 @@ mod tests {
             unlayered: true,
             call_limit: Duration::from_secs(3600),
             patience: Duration::from_secs(10),
-            clock: StoreClock::new(sent, at),
+            clock: StoreClock::new(sent, sent, at),
             seed: 7,
             planted: Default::default(),
         });

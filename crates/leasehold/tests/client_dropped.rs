@@ -10,7 +10,8 @@ use hooked::{MS, Meets, hooked};
 use leasehold::{Client, Error, ErrorKind, Event, Listener, Outcome};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-const LONG: Duration = Duration::from_secs(5);
+/// Less than the lease that is the default.
+const LONG: Duration = Duration::from_secs(25);
 
 fn lost(outcome: Outcome) -> Error {
     Error::new(ErrorKind::Unreachable, "chaos", "lost").with_outcome(outcome)
@@ -94,9 +95,9 @@ async fn an_unknown_acquire_that_comes_late_is_released() {
 async fn a_client_goes_with_its_last_handle() {
     let (listener, gone) = goes();
     let client = Client::builder("memory:dropped-last").listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").keep(200 * MS).acquire().await.unwrap();
+    let guard = client.lock("a").keep(3_000 * MS).acquire().await.unwrap();
     drop(client);
-    let still_kept = tokio::time::timeout(500 * MS, guard.lost()).await;
+    let still_kept = tokio::time::timeout(4_000 * MS, guard.lost()).await;
     assert!(still_kept.is_err() && guard.is_valid(), "kept as long as its guard lives");
     guard.release().await.unwrap();
     has_gone(gone).await;

@@ -12,10 +12,17 @@ async fn try_acquire_does_not_wait_behind_a_waiter_of_the_same_client() {
     let _held = one.lock("a").acquire().await.unwrap();
     let lock = two.lock("a");
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let began = Instant::now();
-    assert!(two.lock("a").try_acquire().await.unwrap().is_busy());
-    let took = began.elapsed();
+    while one.inspect("a").await.unwrap().waiters != Some(1) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // One who waited behind it would be answered when it asks again, after nine tenths of a second: so the quickest of some tells.
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let began = Instant::now();
+        assert!(two.lock("a").try_acquire().await.unwrap().is_busy());
+        quickest = quickest.min(began.elapsed());
+    }
+    assert!(!waiter.is_finished());
     waiter.abort();
-    assert!(took < Duration::from_millis(100), "\"asks once, and does not wait\": it took {took:?} on memory:");
+    assert!(quickest < Duration::from_millis(400), "\"asks once, and does not wait\": it took {quickest:?} on memory:");
 }

@@ -13,7 +13,8 @@ use hooked::{MS, Meets, hooked};
 use leasehold::{Client, ErrorKind, Event, Guard};
 use tokio::sync::mpsc::unbounded_channel;
 
-const LONG: Duration = Duration::from_secs(5);
+/// Less than the lease that is the default.
+const LONG: Duration = Duration::from_secs(25);
 
 /// True the first time.
 fn once() -> impl Fn() -> bool + Send + Sync + 'static {
@@ -67,7 +68,7 @@ async fn a_listener_that_panics_at_a_renewal_does_not_end_the_keeper() {
         }
     };
     let client = Client::builder("memory:panic-renewed").listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").keep(300 * MS).acquire().await.unwrap();
+    let guard = client.lock("a").keep(3_000 * MS).acquire().await.unwrap();
     for _ in 0..5 {
         tokio::time::timeout(LONG, renewed.recv()).await.expect("not kept any more").unwrap();
     }
@@ -167,7 +168,7 @@ impl Wake for Inline {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_may_run_the_watcher_as_it_is_woken() {
     let client = Client::connect("memory:inline").await.unwrap();
-    let guard = client.lock("a").lease(50 * MS).acquire().await.unwrap();
+    let guard = client.lock("a").lease(2_000 * MS).acquire().await.unwrap();
     let signal = guard.lost_signal();
     let (ran, runs) = mpsc::channel();
     let waker = Waker::from(Arc::new(Inline { guard, ran }));

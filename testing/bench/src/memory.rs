@@ -103,6 +103,7 @@ fn store_alone() -> f64 {
             lease: Duration::from_secs(30),
             block: 1,
             seen: Fence::NONE,
+            clock: Default::default(),
             not_after: StoreTime::NEVER,
             enlist: false,
             kept: false,

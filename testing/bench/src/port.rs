@@ -48,6 +48,7 @@ impl Port {
             lease: Duration::from_secs(30),
             block: 1,
             seen: Fence::NONE,
+            clock: Default::default(),
             not_after: StoreTime::NEVER,
             enlist: false,
             kept: true,

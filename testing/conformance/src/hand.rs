@@ -31,8 +31,17 @@ impl Hand {
     ///
     /// When it cannot connect.
     pub async fn new(world: &World) -> Result<Self, Failure> {
+        Self::over(world.store().await?)
+    }
+
+    /// A client of its own over a port.
+    ///
+    /// # Errors
+    ///
+    /// When there are no random numbers.
+    pub fn over(store: Arc<dyn Store>) -> Result<Self, Failure> {
         let client = ClientId([getrandom::u64()?, getrandom::u64()?]);
-        Ok(Self { store: world.store().await?, client, number: 0 })
+        Ok(Self { store, client, number: 0 })
     }
 
     /// A request id that was not used before.
@@ -44,6 +53,11 @@ impl Hand {
     /// A request for one name, with a long lease, under an owner of its own.
     pub fn asking(&mut self, name: &str) -> Acquire {
         let request = self.request();
+        self.asking_by(name, request)
+    }
+
+    /// The same by a request of the caller's choice.
+    pub fn asking_by(&self, name: &str, request: RequestId) -> Acquire {
         Acquire {
             names: Names::One(named(name)),
             owner: StoreOwner::Private(request),
@@ -52,6 +66,7 @@ impl Hand {
             lease: LONG,
             block: 1,
             seen: Fence::NONE,
+            clock: Default::default(),
             not_after: StoreTime::NEVER,
             enlist: false,
             kept: false,

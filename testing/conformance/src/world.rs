@@ -11,10 +11,14 @@ use crate::case::{Checked, Failure};
 use crate::chaos::Chaos;
 use crate::deployment::Place;
 
-/// The shortest lease that survives a noisy machine.
+/// A lease that is to end soon.
 const SHORT_MIN: Duration = Duration::from_millis(400);
-/// How late something may be that must happen, before it counts as never.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+/// A lease that is renewed in time though the machine is busy: the keeper may stand still for two seconds.
+const KEPT_MIN: Duration = Duration::from_secs(3);
+/// A lease whose holder is told of its end in time though the machine is busy: it gives up 22 ms and a hundredth of this for that.
+const TOLD: Duration = Duration::from_secs(10);
+/// How late something may be that must happen, before it counts as never. No case may depend on it: it only ends those that fail.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 /// How often is looked where nothing tells of a change.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -44,9 +48,19 @@ impl World {
         self.place.url()
     }
 
-    /// A short lease: twice the shortest that this store takes, and one that survives a noisy machine.
+    /// A short lease, for waiting for its end: twice the shortest that this store takes. On a busy machine it may end at any moment.
     pub fn short(&self) -> Duration {
         (self.capability.lease_min * 2).max(SHORT_MIN)
+    }
+
+    /// A lease that must not end while it is kept, nor within a few calls.
+    pub fn kept(&self) -> Duration {
+        self.short().max(KEPT_MIN)
+    }
+
+    /// A lease at whose end the holder must be told before another is granted the lock.
+    pub fn told(&self) -> Duration {
+        self.short().max(TOLD)
     }
 
     /// Random numbers of this trial.
@@ -133,9 +147,18 @@ impl World {
     ///
     /// When that does not happen.
     pub async fn empty(&self) -> Checked {
+        self.empty_within(PATIENCE).await
+    }
+
+    /// The same, with less patience: for a case in which it must not happen.
+    ///
+    /// # Errors
+    ///
+    /// When that does not happen.
+    pub async fn empty_within(&self, patience: Duration) -> Checked {
         let store = self.store().await?;
         let empty = async || store.list(String::new(), None, 10).await.is_ok_and(|held| held.result.is_empty());
-        if eventually(empty).await.is_err() {
+        if happens_within(patience, empty).await.is_err() {
             let left = store.list(String::new(), None, 10).await?.result;
             return Err(format!("left in the store: {left:?}").into());
         }
@@ -147,7 +170,8 @@ impl World {
             }
             self.place.records().is_none_or(|records| records == 0)
         };
-        eventually(swept).await.map_err(|_| format!("{:?} records are left in the store", self.place.records()).into())
+        let done = happens_within(patience, swept).await;
+        done.map_err(|_| format!("{:?} records are left in the store", self.place.records()).into())
     }
 }
 
@@ -156,11 +180,15 @@ impl World {
 /// # Errors
 ///
 /// When it does not happen in time.
-pub async fn eventually(mut happened: impl AsyncFnMut() -> bool) -> Checked {
+pub async fn eventually(happened: impl AsyncFnMut() -> bool) -> Checked {
+    happens_within(PATIENCE, happened).await
+}
+
+async fn happens_within(patience: Duration, mut happened: impl AsyncFnMut() -> bool) -> Checked {
     let began = Instant::now();
     while !happened().await {
-        if began.elapsed() > PATIENCE {
-            return Err(format!("it did not happen within {PATIENCE:?}").into());
+        if began.elapsed() > patience {
+            return Err(format!("it did not happen within {patience:?}").into());
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -173,7 +201,16 @@ pub async fn eventually(mut happened: impl AsyncFnMut() -> bool) -> Checked {
 ///
 /// When it is not done in time.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
-    tokio::time::timeout(PATIENCE, future).await.map_err(|_| format!("{what}: not within {PATIENCE:?}").into())
+    within(PATIENCE, what, future).await
+}
+
+/// The same, with less patience: for a case in which it must not happen.
+///
+/// # Errors
+///
+/// When it is not done in time.
+pub async fn within<T>(patience: Duration, what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::time::timeout(patience, future).await.map_err(|_| format!("{what}: not within {patience:?}").into())
 }
 
 /// Waits for a lock, but not for ever.

@@ -47,6 +47,11 @@ impl Clock {
         at
     }
 
+    /// It is set forward, or back.
+    pub fn set(&mut self, by: i64) {
+        self.offset = self.offset.saturating_add_signed(by);
+    }
+
     /// It stood still for this long.
     pub fn sleep_through(&mut self, span: u64) {
         self.slept += span;

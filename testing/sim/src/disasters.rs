@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use leasehold_core::planted::Bug;
 use leasehold_core::port::Break;
-use leasehold_core::reference::Reference;
 use leasehold_core::table::Input;
 
 use crate::chance::{MS, SECOND};
 use crate::story::Who;
-use crate::world::{Event, World};
+use crate::world::{Event, World, reference};
+
+/// No store is started again, with what it had kept, in less than this.
+const STARTS_IN: u64 = 4 * MS;
 
 /// Something bad, or the end of all that is bad.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +28,8 @@ pub(crate) enum Disaster {
     Stop,
     /// The store is started without its memory.
     Forget,
+    /// The store's clock is set.
+    SetClock,
     /// A copy of the store is made.
     Copy,
     /// The store goes back to the copy.
@@ -53,7 +57,8 @@ impl World {
             (faults.deaths, Disaster::Death),
             (faults.cuts, Disaster::Cut),
             (faults.stops, Disaster::Stop),
-            (u64::from(faults.forgets), Disaster::Forget),
+            (faults.forgets, Disaster::Forget),
+            (faults.clock_sets, Disaster::SetClock),
             (faults.breaks, Disaster::Break),
             (faults.takes, Disaster::Take),
             (faults.jumps, Disaster::Jump),
@@ -92,9 +97,10 @@ impl World {
                 self.processes[client].cut_until = until;
                 self.tell_client(client, "is cut off");
             }
-            Disaster::Stop => self.stop_store("stands still"),
+            Disaster::Stop => self.stop_store("stands still", 0),
             Disaster::Copy => self.old_copy = Some(Box::new(self.store.reference.clone())),
             Disaster::Forget | Disaster::Restore => self.lose_memory(disaster),
+            Disaster::SetClock => self.set_clock(),
             Disaster::Break => self.break_lock(Break::AtLeaseEnd),
             Disaster::Take => self.break_lock(Break::Now),
             Disaster::Standstill => self.stand_still(client),
@@ -125,6 +131,7 @@ impl World {
             }
             Break::Now => {
                 self.taken_until[number] = self.taken_until[number].max(ends);
+                self.fences.forgot(number, self.at);
                 self.wake_up.free(number, self.at);
                 self.hint(hints);
             }
@@ -206,8 +213,8 @@ impl World {
         }
     }
 
-    fn stop_store(&mut self, what: &str) {
-        let span = self.spell();
+    fn stop_store(&mut self, what: &str, at_least: u64) {
+        let span = self.spell().max(at_least);
         self.store.down_until = self.at + span;
         self.story.tell(self.at, Who::Store, None, || format!("{what}, back after {} ms", span / MS));
         for client in 0..self.processes.len() {
@@ -219,11 +226,30 @@ impl World {
     fn lose_memory(&mut self, how: Disaster) {
         let copy = if let Disaster::Restore = how { self.old_copy.take() } else { None };
         let seed = self.chance.draw();
-        self.store.reference = copy.map_or_else(|| Reference::new(seed, self.plan.fences_kept_for), |copy| *copy);
-        self.store.reference.plant(self.planted);
+        self.store.reference = copy.map_or_else(|| reference(seed, &self.plan, self.planted), |copy| *copy);
         self.remembers = false;
+        self.fences.forgot_all(self.at);
         self.look_at_store();
-        self.stop_store("is started without its memory");
+        if self.plan.faults.emptied {
+            // Not even that is done within one tick of its clock.
+            self.store.down_until = self.at + 2 * self.plan.clock_step;
+            self.story.tell(self.at, Who::Store, None, || "is emptied".into());
+        } else {
+            self.stop_store("is started without its memory", STARTS_IN);
+        }
+    }
+
+    /// Leases that end early for it are lost to their holders, as if it had forgotten them.
+    fn set_clock(&mut self) {
+        let most = self.chance.pick(&[SECOND / 100, 10 * SECOND, 36_000 * SECOND]);
+        let span = self.chance.within(1..most);
+        let back = self.plan.faults.set_back;
+        self.store.clock.set(if back { -(span as i64) } else { span as i64 });
+        self.remembers = false;
+        self.fences.forgot_all(self.at);
+        self.story.tell(self.at, Who::Store, None, || {
+            format!("has its clock set {} by {} ms", if back { "back" } else { "forward" }, span / MS)
+        });
     }
 
     /// The network heals, everybody is awake: what is left must end well.

@@ -15,6 +15,7 @@ pub mod chance;
 pub mod clock;
 mod disasters;
 pub mod invariants;
+mod leaving;
 pub mod network;
 pub mod plan;
 pub mod process;

@@ -69,8 +69,14 @@ pub struct Faults {
     pub deaths: u64,
     /// How many times the store stands still and goes on.
     pub stops: u64,
-    /// The store forgets everything.
-    pub forgets: bool,
+    /// How many times the store forgets everything.
+    pub forgets: u64,
+    /// It takes no time to forget: it is emptied, and goes on.
+    pub emptied: bool,
+    /// How many times the store's clock is set.
+    pub clock_sets: u64,
+    /// Back, and not forward.
+    pub set_back: bool,
     /// The store goes back to an old copy.
     pub old_copy: bool,
     /// How many times somebody takes a lock away from its holder, at the end of its lease.
@@ -110,6 +116,8 @@ pub struct Habits {
     pub unsent: u64,
     /// Close the client before its tasks are done.
     pub close: u64,
+    /// Leave a lease to its owner.
+    pub leave: u64,
 }
 
 impl Plan {
@@ -117,7 +125,8 @@ impl Plan {
     pub fn draw(chance: &mut Chance) -> Self {
         match chance.within(0..100) {
             0..6 => Self::contended(chance),
-            6..24 => Self::mixed(chance, true),
+            6..9 => Self::forgetful(chance),
+            9..24 => Self::mixed(chance, true),
             24..44 => Self::tight(chance),
             _ => Self::mixed(chance, false),
         }
@@ -199,6 +208,37 @@ impl Plan {
         }
     }
 
+    /// Processes with many tasks that hand one name on in large blocks, over a store that is emptied and whose clock is set meanwhile.
+    fn forgetful(chance: &mut Chance) -> Self {
+        let contended = Self::contended(chance);
+        let near = chance.pick(&[MS / 50, MS / 10]);
+        let faulty_for = chance.within(2 * MS..30 * MS);
+        let clock_sets = chance.pick(&[0, 0, 1, 3]);
+        let set_back = clock_sets > 0 && chance.permille(500);
+        Self {
+            clients: 3,
+            tasks: chance.pick(&[10, 30]),
+            rounds: 20,
+            names: 1,
+            hold: chance.pick(&[2, 20, 200]) * MS / 1_000,
+            budget: chance.pick(&[2, 10, 50]) * MS,
+            clock_step: 1_000,
+            fences_kept_for: Duration::from_secs(600),
+            latency: (0..3).map(|_| near + chance.within(0..near)).collect(),
+            faulty_for,
+            faults: Faults {
+                // Clients do not agree to the microsecond where a clock had been that was set back: it may forget once.
+                forgets: chance.pick(&[0, 1, 3, 10]).min(if set_back { 1 } else { 10 }),
+                emptied: true,
+                clock_sets,
+                set_back,
+                ..Faults::default()
+            },
+            habits: Habits::default(),
+            ..contended
+        }
+    }
+
     /// Whether nothing goes wrong here but hints.
     pub fn is_calm(&self) -> bool {
         Faults { hint_loss: 0, ..self.faults.clone() } == Faults::default()
@@ -260,7 +300,10 @@ impl Faults {
             suspends: some(&[1, 3, 6]),
             deaths: some(&[1, 2]),
             stops: some(&[1, 2]),
-            forgets: some(&[0, 1]) > 0,
+            forgets: some(&[0, 1]),
+            emptied: false,
+            clock_sets: 0,
+            set_back: false,
             old_copy: some(&[0, 1]) > 0,
             breaks: some(&[1, 3]),
             takes: some(&[1, 3]),
@@ -271,7 +314,7 @@ impl Faults {
 
     /// Whether the store may lose what it granted: then only the order of fences is promised.
     pub fn loses_memory(&self) -> bool {
-        self.forgets || self.old_copy
+        self.forgets > 0 || self.old_copy || self.clock_sets > 0
     }
 }
 
@@ -291,6 +334,7 @@ impl Habits {
             spinning: some(&[300, 1_000]),
             unsent: some(&[50, 200]),
             close: some(&[300]),
+            leave: some(&[200, 500]),
         }
     }
 }

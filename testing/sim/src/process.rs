@@ -19,6 +19,8 @@ pub struct Process {
     pub table: Table,
     /// Its clock.
     pub clock: Clock,
+    /// It was closed.
+    pub closed: bool,
     /// It was not killed.
     pub alive: bool,
     /// It does nothing before then.

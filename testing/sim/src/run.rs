@@ -88,13 +88,15 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
         | Bug::ReentersAfterDeadline
         | Bug::ClockSleeps
         | Bug::JumpIgnored => {
-            &["exclusion", "fence order", "lost before", "only the holder releases", "results of release"]
+            &["exclusion", "backing", "fence order", "lost before", "only the holder releases", "results of release"]
         }
-        Bug::LostOnlyByReply => &["lost before"],
+        Bug::LostOnlyByReply => &["lost before", "invalid stays invalid"],
         Bug::KeeperStopsAtPartialRelease => &["keeping"],
-        Bug::BlockNotRecorded | Bug::FenceOfRecordOnly | Bug::FenceAheadOfClock | Bug::PassedSameFence => {
-            &["fence order", "passing on"]
-        }
+        Bug::BlockNotRecorded
+        | Bug::FenceOfRecordOnly
+        | Bug::LossUnsuspected
+        | Bug::FenceAheadOfClock
+        | Bug::PassedSameFence => &["fence order", "passing on"],
         Bug::RenewalRevives => &["no revival"],
         Bug::ResentReleaseCounts | Bug::FailedRenewalReleases | Bug::ReleaseIgnoresFence | Bug::ReleaseIgnoresOwner => {
             &["only the holder releases", "keeping"]
@@ -119,11 +121,13 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
         | Bug::QuarantineByUptime
         | Bug::QuarantineByBirthKey
         | Bug::ValidityFromReply
-        | Bug::AnewProlongs => &["exclusion", "fence order"],
+        | Bug::AnewProlongs => {
+            &["exclusion", "fence order", "granted by a majority", "kept by a majority", "quarantine"]
+        }
         Bug::ReleaseOnlyGranted | Bug::AnewAfterRelease | Bug::AnewOvertaken | Bug::OvertakenByBallot => {
             &["nothing left over"]
         }
-        Bug::FenceByMax => &["fence order"],
+        Bug::FenceByMax => &["fence order", "near the clock"],
         Bug::ExtensionRecreates => &["no revival"],
         // Whatever stays behind is found at the end, or by those who wait for it.
         _ => &["nothing left over", "wake-up"],

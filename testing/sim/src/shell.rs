@@ -6,7 +6,7 @@ use leasehold_core::port::{About, Give, Release, Released};
 use leasehold_core::table::{
     Grant, HoldId, How, Input, Loss, Output, Outputs, Request, Settings, Table, TicketId, Told,
 };
-use leasehold_core::{ClientId, Error, Moment, RequestId, StoreClock};
+use leasehold_core::{ClientId, Error, ErrorKind, Moment, RequestId, StoreClock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ use crate::chance::{MS, SECOND};
 use crate::clock::Clock;
 use crate::invariants::extending::Extension;
 use crate::invariants::releasing::Giving;
-use crate::invariants::{broken, exclusion, extending, keeping, lost_before, own_end, patience, releasing, tries};
+use crate::invariants::{
+    broken, closing, exclusion, extending, keeping, lost_before, own_end, patience, releasing, tries,
+};
 use crate::process::{Guard, Process, Task, Wanting};
 use crate::store::Ask;
 use crate::story::Who;
@@ -23,6 +25,8 @@ use crate::world::{Event, World, error};
 
 /// A timer fires at most this late.
 const TIMER_LATE: u64 = MS;
+/// A keeper that has much to do comes at most this late: answers may be there before it has noticed that a lease is over.
+pub(crate) const KEEPER_LATE: u64 = 12 * MS;
 /// So many steps may follow from one another at the same time.
 const DEPTH_MAX: u32 = 40;
 
@@ -32,7 +36,8 @@ impl World {
         let index = self.processes.len();
         let clock = Clock::new(self.chance.within(0..1_000 * SECOND), error(&mut self.chance), 1);
         let id = ClientId([self.chance.draw(), index as u64]);
-        let seen = StoreClock::new(clock.moment(self.at - 2 * latency), self.store.clock.store_time(self.at - latency));
+        let at = self.store.clock.store_time(self.at - latency);
+        let seen = StoreClock::new(clock.moment(self.at - 2 * latency), clock.moment(self.at), at);
         let patience = self.chance.pick(&[0, 500, 5_000]);
         let table = Table::new(Settings {
             client: id,
@@ -49,6 +54,7 @@ impl World {
             id,
             table,
             clock,
+            closed: false,
             alive: true,
             asleep_until: 0,
             awake_since: 0,
@@ -89,14 +95,22 @@ impl World {
             return self.must(broken("an end", None, format!("client {client} goes round in circles")));
         }
         let now = self.now(client);
+        self.check_validity(client);
         let mut out = Outputs::new();
         self.processes[client].table.step(now, input, &mut out);
+        self.carry_out_all(client, out);
+        self.check_backing();
+        self.check_holds();
+        self.check_validity(client);
+        self.depth -= 1;
+    }
+
+    /// Does what a table says.
+    pub(crate) fn carry_out_all(&mut self, client: usize, out: Outputs) {
         for output in out {
             self.carry_out(client, output);
         }
         self.set_timer(client);
-        self.check_holds();
-        self.depth -= 1;
     }
 
     fn carry_out(&mut self, client: usize, output: Output) {
@@ -181,6 +195,10 @@ impl World {
         let scene = self.scene();
         let verdict = match (told, want.extends) {
             (Told::Extended, Some(extension)) => extending::extended(&scene, client, extension),
+            (Told::Failed(error), Some(extension)) if error.kind() == ErrorKind::Lost => {
+                extending::refused(&scene, client, extension)
+            }
+            (Told::Failed(error), None) if error.kind() == ErrorKind::Closed => closing::failed(&scene, client, error),
             (Told::Failed(error), None) if error.is_retryable() && !want.again => {
                 patience::failed(&scene, client, want)
             }
@@ -301,12 +319,15 @@ impl World {
         self.beliefs.push(belief.clone());
         let verdict = exclusion::granted(&self.scene(), &belief);
         self.must(verdict);
+        let verdict = closing::granted(&self.scene(), &belief);
+        self.must(verdict);
         self.check_holds();
         let verdict = lost_before::granted(&self.scene(), &belief);
         self.must(verdict);
     }
 
     fn lost(&mut self, client: usize, hold: HoldId, loss: Loss) {
+        self.validity.lost(client, hold);
         let Some(at) = self.beliefs.iter().position(|belief| belief.client == client && belief.hold == hold) else {
             return;
         };
@@ -333,19 +354,24 @@ impl World {
         let at = process.clock.true_time(due).max(self.at);
         if process.tick_at == 0 || at < process.tick_at || process.tick_at < self.at {
             process.tick_at = at;
-            let late = self.chance.within(0..TIMER_LATE);
+            let most = if self.plan.keeper_late { KEEPER_LATE } else { TIMER_LATE };
+            let late = self.chance.within(0..most);
             self.agenda.add(at + late, Event::Tick { client });
         }
     }
 
     pub(crate) fn close(&mut self, client: usize) {
         self.story.tell(self.at, Who::Client(client), None, || "closes".into());
+        self.processes[client].closed = true;
         self.step(client, Input::Close);
+        let verdict = closing::closed(&self.scene(), client);
+        self.must(verdict);
     }
 
     /// Gives a guard back.
     pub(crate) fn give_back(&mut self, client: usize, guard: &Guard, dropped: bool) {
         let hold = guard.hold;
+        self.validity.given_back(client, hold);
         let held = self.beliefs.iter().position(|belief| belief.client == client && belief.hold == hold);
         let held = held.map(|at| self.beliefs.swap_remove(at));
         let valid = held.is_some_and(|held| held.is_valid(self.at, &self.processes, &self.names));

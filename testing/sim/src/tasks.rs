@@ -120,6 +120,9 @@ impl World {
         if self.chance.permille(self.plan.habits.extend) {
             return self.extend(client, task, &guard);
         }
+        if self.chance.permille(self.plan.habits.leave) && self.leave_to_owner(client, task, &guard) {
+            return self.next_act(client, task);
+        }
         if self.chance.permille(100) {
             return self.next_act(client, task);
         }

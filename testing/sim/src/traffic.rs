@@ -3,7 +3,7 @@
 use leasehold_core::port::{Acquired, Give, Released, Renewed};
 use leasehold_core::reference::Hints;
 use leasehold_core::table::{Answer, Context, Input, Request, Sending};
-use leasehold_core::{Error, ErrorKind, Outcome};
+use leasehold_core::{Error, ErrorKind, Name, Outcome};
 
 use crate::chance::MS;
 use crate::invariants::{herd, only_holder, patience, revival};
@@ -88,7 +88,20 @@ impl World {
         let held_before = self.taken_names();
         let (answer, hints) = self.store.execute(self.at, id, ask);
         self.observe_store(client, call, ask, answer.as_ref(), held_before);
+        self.check_backing();
         self.must(herd::hinted(&hints));
+        let names = self.names.clone();
+        let number = |name: &Name| names.iter().position(|known| known == name).unwrap_or(0);
+        // Who leaves is off the line before the next is told; who comes joins it after that.
+        if let Ask::Unwatch(_) = ask {
+            self.line.arrived(self.at, id, ask, number);
+        }
+        // An old copy of the store knows those who have left since.
+        if self.remembers {
+            let verdict = self.line.hinted(self.at, &hints, number);
+            self.must(verdict);
+        }
+        self.line.arrived(self.at, id, ask, number);
         self.hint(hints);
         if let Some(answer) = answer {
             let about = if let Ask::Call(request) = ask { self.about(request) } else { None };
@@ -151,6 +164,7 @@ impl World {
                         if before >> number & 1 == 0 {
                             self.fresh.insert(call);
                             let mut blocks = std::mem::take(&mut self.blocks);
+                            let now = now.max(request.clock.ceiling);
                             let verdict = blocks.granted(&self.scene(), number, grant.block, request.seen, now);
                             self.blocks = blocks;
                             self.must(verdict);

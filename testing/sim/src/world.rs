@@ -16,10 +16,12 @@ use crate::invariants::at_least::AtLeast;
 use crate::invariants::blocks::Blocks;
 use crate::invariants::breaking::Breaking;
 use crate::invariants::fences::Fences;
+use crate::invariants::line::Line;
 use crate::invariants::passing::Passing;
 use crate::invariants::starvation::Starvation;
+use crate::invariants::validity::Validity;
 use crate::invariants::wake_up::WakeUp;
-use crate::invariants::{Scene, Verdict, Violation, exclusion, left_over, own_end, wake_up};
+use crate::invariants::{Scene, Verdict, Violation, backing, exclusion, left_over, own_end, wake_up};
 use crate::plan::{self, Plan};
 use crate::process::Process;
 use crate::store::{Ask, StoreNode};
@@ -49,6 +51,8 @@ pub struct World {
     pub(crate) passing: Passing,
     pub(crate) blocks: Blocks,
     pub(crate) breaking: Breaking,
+    pub(crate) validity: Validity,
+    pub(crate) line: Line,
     /// Locks were taken away at once: until then their old holders may not know.
     pub(crate) taken_until: [u64; 3],
     pub(crate) verdict: Verdict,
@@ -165,8 +169,7 @@ impl World {
         let mut chance = Chance::new(seed);
         let plan = Plan::draw(&mut chance);
         let planted = bug.map_or_else(Planted::default, Planted::with);
-        let mut reference = Reference::new(seed, plan.fences_kept_for);
-        reference.plant(planted);
+        let reference = reference(seed, &plan, planted);
         let clock = Clock::new(STORE_BEGINS, error(&mut chance), plan.clock_step);
         let mut world = Self {
             chance,
@@ -188,6 +191,8 @@ impl World {
             passing: Passing::default(),
             blocks: Blocks::default(),
             breaking: Breaking::default(),
+            validity: Validity::default(),
+            line: Line::default(),
             taken_until: [0; 3],
             verdict: Ok(()),
             story: Story::new(told),
@@ -344,6 +349,20 @@ impl World {
         }
     }
 
+    /// Looks whether a guard of a process is valid that was not.
+    pub(crate) fn check_validity(&mut self, client: usize) {
+        let verdict = self.validity.check(self.at, client, &self.processes[client], &self.names);
+        self.must(verdict);
+    }
+
+    /// Looks whether the store has what guards believe to hold.
+    pub(crate) fn check_backing(&mut self) {
+        for name in 0..self.names.len() {
+            let verdict = backing::check(&self.scene(), &self.store, name);
+            self.must(verdict);
+        }
+    }
+
     pub(crate) fn is_faulty(&self) -> bool {
         self.at < self.quiet_since
     }
@@ -356,14 +375,26 @@ impl World {
         self.names.iter().position(|known| known == name).unwrap_or(0)
     }
 
-    /// The names in use in a process.
+    /// The names in use in a process, and those whose guards it has, though they may be lost.
     pub(crate) fn names_in_use(&self, client: usize) -> Vec<usize> {
-        self.processes[client].table.names().map(|name| self.name_number(name)).collect()
+        let process = &self.processes[client];
+        let guards = process.tasks.iter().flat_map(|task| &task.guards).map(|guard| guard.name);
+        process.table.names().map(|name| self.name_number(name)).chain(guards).collect()
     }
 
     pub(crate) fn client_of(&self, id: ClientId) -> Option<usize> {
         self.processes.iter().position(|process| process.id == id)
     }
+}
+
+/// An empty store.
+pub(crate) fn reference(seed: u64, plan: &Plan, planted: Planted) -> Reference {
+    let mut reference = Reference::new(seed, plan.fences_kept_for);
+    if plan.faults.loses_memory() {
+        reference = reference.fallible();
+    }
+    reference.plant(planted);
+    reference
 }
 
 /// A clock's rate error: at most half of a percent, so that two clocks drift apart by no more than one.

@@ -45,6 +45,7 @@ fn request(names: &[Name]) -> Acquire {
         lease: Duration::from_secs(30),
         block: 1,
         seen: Fence::NONE,
+        clock: Default::default(),
         not_after: StoreTime::NEVER,
         enlist: false,
         kept: true,

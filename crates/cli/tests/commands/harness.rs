@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::program::{self, Ran, lines};
 
 /// Nothing takes this long unless it hangs.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every JSON field of a lock, in order.
 pub(crate) const FIELDS: [&str; 15] = [

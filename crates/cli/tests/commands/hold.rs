@@ -54,7 +54,7 @@ fn json_has_every_field() {
 #[test]
 fn it_keeps_the_lock() {
     let place = Place::new();
-    let mut holding = hold(&place, &["--keep", "2s", "-vv"]);
+    let mut holding = hold(&place, &["--keep", "4s", "-vv"]);
     holding.line();
     holding.until_it_has_said(4, "Renewed");
     place.run(&["acquire", "a", "--no-wait"]).is(75);
@@ -65,7 +65,7 @@ fn it_keeps_the_lock() {
 #[test]
 fn a_lost_lock_ends_it() {
     let place = Place::new();
-    let mut holding = hold(&place, &["--keep", "300ms"]);
+    let mut holding = hold(&place, &["--keep", "3s"]);
     holding.line();
     place.run(&["break", "a", "--yes", "--now"]).is(0);
     holding.ended().fails(76, "lost");
@@ -98,8 +98,7 @@ fn a_killed_holder_frees_the_lock() {
 #[test]
 fn of_several_the_one_that_was_lost_is_told() {
     let place = Place::new();
-    let mut hold =
-        Running::start(place.command(&["hold", "a,b", "--keep", "600ms"]).stdin(std::process::Stdio::piped()));
+    let mut hold = Running::start(place.command(&["hold", "a,b", "--keep", "3s"]).stdin(std::process::Stdio::piped()));
     hold.line();
     place.run(&["break", "b", "--yes", "--now"]).is(0);
     let ended = hold.ended();

@@ -49,7 +49,7 @@ impl Terminal {
 
     fn all(mut self) -> String {
         drop(self.master);
-        while let Ok(more) = self.written.recv_timeout(Duration::from_millis(200)) {
+        while let Ok(more) = self.written.recv_timeout(Duration::from_secs(2)) {
             self.seen += &more;
         }
         self.seen

@@ -1,7 +1,5 @@
 //! A server that is gone as a `run` ends.
 
-use std::time::{Duration, Instant};
-
 use leasehold_faults::servers::Redis;
 use rustix::process::Signal;
 
@@ -21,9 +19,7 @@ fn without_a_server_people_are_told() -> Checked {
     let mut server = Redis::start()?;
     let held = Held::start(&url(&server), &["run", "a"]);
     server.kill()?;
-    let began = Instant::now();
     let err = held.ends(0);
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     for words in [NOT_GIVEN_BACK, WAITING, &url(&server)] {
         assert!(err.contains(words), "{words:?} is missing: {err}");
     }
@@ -32,16 +28,15 @@ fn without_a_server_people_are_told() -> Checked {
 
 fn a_signal_ends_the_waiting() -> Checked {
     let mut server = Redis::start()?;
-    let mut held = Held::start(&url(&server), &["run", "a"]);
+    // Without the signal it would wait for the end of the lease.
+    let mut held = Held::start(&url(&server), &["run", "a", "--keep", "1h"]);
     server.kill()?;
     held.let_go();
     assert!(held.error_line().contains(NOT_GIVEN_BACK));
     let told = held.error_line();
     assert!(told.contains(WAITING) && told.contains("a signal"), "{told}");
-    let began = Instant::now();
     held.signal(Signal::TERM);
     held.ended(0);
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     Ok(())
 }
 
@@ -50,10 +45,8 @@ fn a_lock_that_was_lost_is_told_of_at_once() -> Checked {
     let mut held = Held::start(&url(&server), &["run", "a", "--keep", "2s"]);
     server.stop()?;
     let told = held.error_line();
-    let began = Instant::now();
     assert!(told.contains("lost \"a\""), "{told}");
     held.ended(76);
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     Ok(())
 }
 

@@ -14,31 +14,29 @@ fn report(place: &Place) -> Value {
 #[test]
 fn a_fixed_lease_ends_the_command_and_counts_as_lost() {
     let place = Place::new();
-    let began = Instant::now();
-    let output = output(place.run("a --lease 600ms --report report.json", &["sleep", "60"]));
+    let output = output(place.run("a --lease 3s --report report.json", &["sleep", "600"]));
     assert_eq!(code(&output), 76, "{}", stderr(&output));
-    assert!(began.elapsed() < Duration::from_secs(20));
     assert!(stderr(&output).contains("the lease ended"), "{}", stderr(&output));
     let report = report(&place);
     assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"time_ended".into()));
     assert_eq!((&report["child_signal"], &report["exit_code"]), (&15.into(), &76.into()));
-    assert!(report["held_ms"].as_u64().unwrap() < 20_000, "{report}");
+    assert!(report["held_ms"].as_u64().unwrap() < 600_000, "{report}");
 }
 
 #[test]
 fn max_hold_ends_a_kept_lock() {
     let place = Place::new();
-    let output = output(place.run("a --keep 600ms --max-hold 1500ms --lost-exit 3 --report r.json", &["sleep", "60"]));
+    let output = output(place.run("a --keep 3s --max-hold 6s --lost-exit 3 --report r.json", &["sleep", "600"]));
     assert_eq!(code(&output), 3, "{}", stderr(&output));
     let report: Value = serde_json::from_slice(&std::fs::read(place.path("r.json")).unwrap()).unwrap();
     let held = report["held_ms"].as_u64().unwrap();
-    assert!((1_000..20_000).contains(&held), "renewed, and ended: {report}");
+    assert!((4_000..600_000).contains(&held), "renewed, and ended: {report}");
 }
 
 #[test]
 fn a_kept_lock_outlives_its_lease() {
     let place = Place::new();
-    let output = output(place.run("a --keep 300ms", &["sleep", "1.5"]));
+    let output = output(place.run("a --keep 3s", &["sleep", "5"]));
     assert_eq!(code(&output), 0, "{}", stderr(&output));
 }
 
@@ -54,15 +52,14 @@ fn at_least_keeps_others_out_though_the_command_is_done() {
 #[test]
 fn the_grace_is_the_time_between_sigterm_and_the_end() {
     let place = Place::new();
-    // It is asked to end 700 ms before its lease is over, and is busy ending until it is killed.
+    // It is asked to end four seconds before its lease is over, and is busy ending until it is killed.
     let line = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done";
-    let running = Running::start(place.shell("a --lease 2s --grace 700ms", line));
+    let running = Running::start(place.shell("a --lease 10s --grace 4s", line));
     running.line();
     let began = Instant::now();
     assert_eq!(running.line(), "asked");
-    assert!(began.elapsed() < Duration::from_millis(1_800), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(9_500), "asked as it was killed: {:?}", began.elapsed());
     assert_eq!(running.end().0.code(), Some(76));
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -180,7 +177,7 @@ fn spans_that_no_store_allows_are_refused_before_one_is_made() {
 #[test]
 fn others_are_kept_out_for_longer_than_the_command_may_run() {
     let place = Place::new();
-    let output = output(place.run("a --max-hold 600ms --at-least 2d", &["sleep", "60"]));
+    let output = output(place.run("a --max-hold 3s --at-least 2d", &["sleep", "600"]));
     assert_eq!(code(&output), 76, "{}", stderr(&output));
     assert!(!place.is_free("a"));
 }

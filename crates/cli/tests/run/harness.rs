@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::program;
 
 /// Nothing here takes longer, on a busy machine too.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A folder with a store in it.
 pub(crate) struct Place(TempDir);

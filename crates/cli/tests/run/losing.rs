@@ -94,6 +94,6 @@ fn a_loss_that_is_seen_only_at_the_end_is_a_loss() {
     let of_two = output(place.shell("a,b --lost-exit 3", r#""$LEASEHOLD" break b --yes --now"#));
     assert_eq!(code(&of_two), 3, "{}", stderr(&of_two));
     assert!(stderr(&of_two).contains("lost \"b\""), "{}", stderr(&of_two));
-    let cut = output(place.shell("a,b --keep 600ms", r#""$LEASEHOLD" break b --yes --now; sleep 60"#));
+    let cut = output(place.shell("a,b --keep 6s", r#""$LEASEHOLD" break b --yes --now; sleep 600"#));
     assert!(code(&cut) == 76 && stderr(&cut).contains("lost \"b\""), "{}", stderr(&cut));
 }

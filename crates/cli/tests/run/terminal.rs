@@ -277,7 +277,7 @@ fn a_command_with_other_input_can_ask_for_the_terminal() {
 #[test]
 fn a_terminal_that_stops_background_output_does_not_stop_us() {
     let mut shell = Shell::start();
-    shell.types("stty tostop; $L run x --lease 500ms -- sleep 60\n");
+    shell.types("stty tostop; $L run x --lease 3s -- sleep 600\n");
     shell.sees("the lease ended");
     shell.code_is(76);
 }

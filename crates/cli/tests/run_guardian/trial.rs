@@ -110,7 +110,11 @@ fn run_with(
         }
     };
     while fs::metadata(&stamps).unwrap().len() == 0 {
-        std::thread::yield_now();
+        // On a busy machine its lease may be over before it has written anything.
+        if runner.try_wait().unwrap().is_some() {
+            return Err(TooBusy);
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     let next = next_holder(store.clone());
     // Anywhere between two renewals.

@@ -6,7 +6,7 @@ use super::birth::Standing;
 use super::clocks::{Clocks, is_near};
 use super::member::{Ballot, Vote, Voted};
 use super::{PerServer, Rules, Said};
-use crate::error::Error;
+use crate::error::{Error, Outcome};
 use crate::fence::{Block, Fence};
 use crate::planted::Bug;
 use crate::port::{Acquire, Answered, Busy, Give, Granted, Release, Reply};
@@ -15,6 +15,8 @@ use crate::waiting::Rng;
 
 /// So often the fences may be proposed anew in one attempt.
 const ROUNDS: u32 = 4;
+/// Those who asked at the same time pause for so long at least.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// What came of an attempt.
 #[derive(Clone, Debug)]
@@ -30,7 +32,8 @@ pub enum Verdict {
     },
     /// Too few servers answer and vote.
     Failed {
-        /// What each of them said.
+        /// What each of them said. For a repeat its outcome is unknown while the grant may still stand, and *not applied* once it
+        /// certainly does not.
         error: Error,
         /// None of them was heard of in time, not even with an error, or heard of us.
         silent: bool,
@@ -47,7 +50,12 @@ pub struct Attempt {
     block: Block,
     ends: Moment,
     seats: PerServer<Seat>,
+    /// When whoever asked is answered at the latest.
+    answer_by: Moment,
+    /// A majority granted this before: it is asked whether it still does.
+    repeats: bool,
     decided: bool,
+    granted: bool,
 }
 
 /// Where one server stands.
@@ -107,6 +115,11 @@ impl Seat {
             Some(Heard::Failed(error)) => error.is_retryable(),
             Some(Heard::Silent) | None => true,
         }
+    }
+
+    /// It answered, and its vote does not count for this attempt.
+    fn is_without(&self) -> bool {
+        matches!(self.said, Some(Heard::Vote { .. })) && self.votes_for().is_none()
     }
 
     /// Why it cannot be asked for a vote, now or later.
@@ -169,9 +182,12 @@ impl Attempt {
             round: 0,
             block: Block { first: Fence::NONE, len: request.block.max(1) },
             ends: now,
+            answer_by: now,
             seats: left_out.into_iter().map(seat).collect(),
             request,
+            repeats: false,
             decided: false,
+            granted: false,
         };
         let seen = attempt.request.seen;
         let sends = attempt.propose(now, clocks, seen);
@@ -179,11 +195,20 @@ impl Attempt {
     }
 
     /// The same ballots once more: whoever granted them says so again, and no other fences are proposed.
+    ///
+    /// Silence says nothing against a grant. So the verdict is that it stands, that so many servers do not have it that it cannot, or
+    /// that nothing is known.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Self, Vec<Send>) {
-        let mut again = Self { began: now, decided: false, round: ROUNDS - 1, ..self.clone() };
+        let round = ROUNDS - 1;
+        let mut again = Self { began: now, repeats: true, decided: false, granted: false, round, ..self.clone() };
         again.seats.iter_mut().for_each(|seat| seat.said = None);
         let sends = again.ask(now, clocks);
         (again, sends)
+    }
+
+    /// Waits for servers until then, though their ballots end before: one that has the names says so however late it is asked.
+    pub fn wait_until(&mut self, until: Moment) {
+        self.answer_by = self.answer_by.max(until);
     }
 
     /// A ballot of another sending may be executed at a server until then, and is not heard of.
@@ -202,6 +227,7 @@ impl Attempt {
         let limit = self.rules.limit(self.request.lease);
         self.round += 1;
         self.ends = now + limit;
+        self.answer_by = self.ends;
         let (round, block) = (self.round, self.block);
         let mut sends = Vec::with_capacity(self.seats.len());
         for (server, seat) in self.seats.iter_mut().enumerate() {
@@ -243,7 +269,7 @@ impl Attempt {
             }
             // It was not sent, or may be executed until its `not_after`.
             Err(error) => {
-                if error.outcome() == crate::error::Outcome::NotApplied {
+                if error.outcome() == Outcome::NotApplied {
                     seat.open = seat.open.saturating_sub(1);
                 }
                 Heard::Failed(error)
@@ -258,7 +284,7 @@ impl Attempt {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Moment, clocks: &Clocks) -> Vec<Send> {
-        if self.decided || now < self.ends {
+        if self.decided || now < self.answer_by {
             return Vec::new();
         }
         for seat in self.seats.iter_mut().filter(|seat| seat.said.is_none()) {
@@ -269,11 +295,15 @@ impl Attempt {
 
     /// When to be told the time again.
     pub fn wakes(&self) -> Moment {
-        if self.decided { Moment::NEVER } else { self.ends }
+        if self.decided { Moment::NEVER } else { self.answer_by }
     }
 
     /// So many more servers must be heard of, at least, before anything can be certain.
     pub fn awaits(&self) -> usize {
+        // It may wait for long: no server's step is to be missed meanwhile.
+        if self.repeats {
+            return 1;
+        }
         let (servers, majority) = (self.seats.len(), self.rules.majority());
         let took = self.seats.iter().filter(|seat| seat.votes_for().is_some()).count();
         let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
@@ -319,10 +349,13 @@ impl Attempt {
         let mut ends: PerServer<Moment> = self.seats.iter().filter_map(Seat::votes_for).collect();
         let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
         if ends.len() >= majority {
-            self.decided = true;
+            (self.decided, self.granted) = (true, true);
             ends.sort_unstable_by(|a, b| b.cmp(a));
             let left = ends[majority - 1].since(self.began);
             return Some(Verdict::Granted(Granted { block: self.block, holds: 1, left }));
+        }
+        if self.repeats {
+            return self.repeated(now, open, rng);
         }
         if ends.len() + open >= majority {
             return None;
@@ -333,6 +366,25 @@ impl Attempt {
         }
         self.decided = true;
         Some(self.refusal(now, rng))
+    }
+
+    /// What came of a repeat that no majority has confirmed.
+    fn repeated(&mut self, now: Moment, open: usize, rng: &mut Rng) -> Option<Verdict> {
+        let without = self.seats.iter().filter(|seat| seat.is_without()).count();
+        let is_gone = without > self.seats.len() - self.rules.majority();
+        if !is_gone && open > 0 && now < self.answer_by {
+            return None;
+        }
+        self.decided = true;
+        if !is_gone {
+            return Some(Verdict::Failed { error: self.failure().with_outcome(Outcome::Unknown), silent: false });
+        }
+        Some(match self.refusal(now, rng) {
+            Verdict::Failed { error, silent } => {
+                Verdict::Failed { error: error.with_outcome(Outcome::NotApplied), silent }
+            }
+            refusal => refusal,
+        })
     }
 
     /// Whether too few servers answer and vote, as far as is known.
@@ -379,9 +431,11 @@ impl Attempt {
         Verdict::Busy { busy: Box::new(busy_of_most), split }
     }
 
-    /// Those who ask at the same time must not do so again and again: longer than an attempt takes, and not the same for all.
+    /// Those who ask at the same time must not do so again and again: longer than an attempt takes, and not the same for all. A process
+    /// that stood still in the middle of it was not kept from its answers by servers: that time does not count.
     fn pause(&self, now: Moment, rng: &mut Rng) -> Duration {
-        let took = now.since(self.began).max(Duration::from_millis(1));
+        let longest = self.rules.limit(self.request.lease).max(SHORTEST_PAUSE);
+        let took = now.since(self.began).clamp(SHORTEST_PAUSE, longest);
         let spread = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).saturating_mul(4);
         took + Duration::from_nanos(rng.below(spread))
     }
@@ -407,7 +461,7 @@ impl Attempt {
         });
         match self.seats.iter().find_map(Seat::unfit) {
             Some(error) if self.is_hopeless() => error.clone(),
-            _ => self.rules.no_quorum("acquire", said),
+            _ => self.rules.no_quorum("acquire", Outcome::NotApplied, said),
         }
     }
 
@@ -418,6 +472,11 @@ impl Attempt {
             Some(Heard::Failed(error)) if seat.touched => Some((server, Some(error))),
             _ => None,
         })
+    }
+
+    /// Whether a majority voted for it.
+    pub(super) fn is_granted(&self) -> bool {
+        self.granted
     }
 
     /// Which servers do not have it, as far as is known, and may vote for it yet.

@@ -61,9 +61,10 @@ impl Hold {
     }
 
     /// Servers that do not have what was granted, as far as is known: others had them, or they did not answer in time. They may be asked
-    /// for their vote anew, so that the lock does not rest on a bare majority until it is renewed. Never those that are known to recover.
+    /// for their vote anew, so that the lock does not rest on a bare majority until it is renewed. Never those that are known to recover,
+    /// and none while it is not known that a majority has it.
     pub fn vacant(&self) -> impl Iterator<Item = usize> {
-        self.attempt.vacant()
+        self.attempt.vacant().filter(|_| self.attempt.is_granted())
     }
 
     /// Asks a server for its vote anew that does not have a lease which a majority has.
@@ -80,7 +81,8 @@ impl Hold {
         // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
         let (open, until) = self.anew[server];
         let released = self.released && !rules.planted.is(Bug::AnewAfterRelease);
-        if released || open > 0 && latest <= until {
+        // A server that is asked anew takes the fences whatever it gave out since: only what a majority has may be asked for so.
+        if !self.attempt.is_granted() || released || open > 0 && latest <= until {
             return None;
         }
         let not_after = latest + rules.limit(term);
@@ -92,6 +94,7 @@ impl Hold {
             not_after,
             enlist: false,
             seen: Fence::NONE,
+            clock: Default::default(),
             ..request.clone()
         };
         Some(Ballot { acquire, block: self.block(), again: true })
@@ -129,5 +132,111 @@ impl Hold {
     /// The request under which every server has it.
     pub fn giving(&self, release: Release) -> Release {
         Release { fence: None, give: Give::Hold(self.attempt.request().request), ..release }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Standing, Verdict, Voted};
+    use super::*;
+    use crate::error::Outcome;
+    use crate::owner::{ClientId, RequestId, StoreOwner};
+    use crate::port::{Answered, Mode};
+    use crate::waiting::Rng;
+
+    const SERVERS: usize = 3;
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    fn says(voted: Voted) -> Reply<Vote> {
+        Ok(Answered { at: StoreTime::from_nanos(1), result: Vote { standing: Standing::Votes, voted } })
+    }
+
+    fn name() -> Name {
+        Name::new("a").unwrap()
+    }
+
+    /// Granted by two servers of three; the third was silent.
+    fn granted() -> (Rules, Clocks, Hold) {
+        let rules = Rules {
+            servers: (0..SERVERS).map(|server| server.to_string().into()).collect(),
+            limit: None,
+            quarantine: LEASE,
+            planted: Default::default(),
+        };
+        let mut clocks = Clocks::new(SERVERS);
+        (0..SERVERS).for_each(|server| clocks.observe(server, at(0), at(0), StoreTime::from_nanos(1)));
+        let id = RequestId { client: ClientId([1, 2]), number: 1 };
+        let request = Acquire {
+            names: Names::One(name()),
+            owner: StoreOwner::Private(id),
+            request: id,
+            mode: Mode::Exclusive,
+            lease: LEASE,
+            block: 1,
+            seen: Fence::NONE,
+            clock: Default::default(),
+            not_after: StoreTime::NEVER,
+            enlist: false,
+            kept: true,
+            about: Default::default(),
+        };
+        let everybody = (0..SERVERS).map(|_| None).collect();
+        let (mut attempt, sends) = Attempt::begin(&rules, request, at(0), &clocks, everybody);
+        for send in &sends[..2] {
+            attempt.voted(at(1), &clocks, send.server, send.round, at(0), says(Voted::Took { left: LEASE }));
+        }
+        let verdict = attempt.verdict(at(1), &mut Rng::new(1));
+        assert!(matches!(verdict, Some(Verdict::Granted(_))), "{verdict:?}");
+        (rules, clocks, Hold::of(attempt))
+    }
+
+    fn outcome_of(verdict: Option<Verdict>) -> Outcome {
+        match verdict {
+            Some(Verdict::Failed { error, .. }) => error.outcome(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_repeat_waits_as_long_as_it_may_and_says_then_that_nothing_is_known() {
+        let (_, clocks, hold) = granted();
+        let (mut again, sends) = hold.repeat(at(10), &clocks);
+        again.wait_until(at(2_000));
+        assert_eq!(again.wakes(), at(2_000));
+        again.voted(at(11), &clocks, 0, sends[0].round, at(10), says(Voted::Took { left: LEASE }));
+        again.tick(at(500), &clocks);
+        assert!(again.verdict(at(500), &mut Rng::new(1)).is_none(), "the ballots have ended, and two may have it");
+        again.tick(at(2_000), &clocks);
+        assert_eq!(outcome_of(again.verdict(at(2_000), &mut Rng::new(1))), Outcome::Unknown);
+        assert_eq!(again.wakes(), Moment::NEVER, "it was decided");
+    }
+
+    #[test]
+    fn a_repeat_is_gone_once_no_majority_can_have_it() {
+        let (_, clocks, hold) = granted();
+        let lost = || says(Voted::Held { left: LEASE, last: Fence::new(9) });
+        let (mut again, sends) = hold.repeat(at(10), &clocks);
+        again.wait_until(at(2_000));
+        again.voted(at(11), &clocks, 2, sends[2].round, at(10), says(Voted::TooLate));
+        assert!(again.verdict(at(11), &mut Rng::new(1)).is_none(), "the two that granted it were not heard of");
+        again.voted(at(12), &clocks, 1, sends[1].round, at(10), lost());
+        assert_eq!(outcome_of(again.verdict(at(12), &mut Rng::new(1))), Outcome::NotApplied);
+    }
+
+    #[test]
+    fn only_what_a_majority_is_known_to_have_is_asked_for_anew() {
+        let (rules, clocks, mut hold) = granted();
+        assert_eq!(hold.vacant().collect::<Vec<_>>(), [2]);
+        assert!(hold.ask_anew(&rules, 2, &[name()], LEASE, at(5), &clocks).is_some());
+        let (mut again, _) = hold.repeat(at(100), &clocks);
+        again.tick(at(200), &clocks);
+        assert_eq!(outcome_of(again.verdict(at(200), &mut Rng::new(1))), Outcome::Unknown);
+        let mut in_doubt = Hold::of(again);
+        assert_eq!(in_doubt.vacant().count(), 0);
+        assert!(in_doubt.ask_anew(&rules, 2, &[name()], LEASE, at(300), &clocks).is_none());
     }
 }

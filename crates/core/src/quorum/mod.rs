@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Outcome};
 
 /// How long a server is waited for at most.
 const LIMIT: Duration = Duration::from_millis(50);
@@ -81,10 +81,20 @@ impl Rules {
         self.limit.unwrap_or_else(|| LIMIT.min(lease / LIMIT_PART))
     }
 
-    /// Too few: what each server said.
-    fn no_quorum<'a>(&self, operation: &'static str, said: impl Iterator<Item = (usize, Said<'a>)>) -> Error {
+    /// Too few: what each server said. What is refused before it is sent is the caller's to mend, whatever the servers are like.
+    fn no_quorum<'a>(
+        &self,
+        operation: &'static str,
+        outcome: Outcome,
+        said: impl Iterator<Item = (usize, Said<'a>)>,
+    ) -> Error {
         let (mut states, mut recovers) = (String::new(), false);
         for (server, said) in said {
+            if let Said::Failed(error) = said
+                && error.kind() == ErrorKind::BadArgument
+            {
+                return error.clone();
+            }
             recovers |= matches!(said, Said::Recovering(_));
             let _ = match said {
                 Said::Fine(what) => write!(states, "; {} {what}", self.servers[server]),
@@ -97,7 +107,7 @@ impl Rules {
         }
         let (majority, servers) = (self.majority(), self.servers());
         let what = format!("no quorum: {majority} of {servers} servers must agree{states}");
-        Error::new(ErrorKind::NoQuorum, operation, what).with_hint(match recovers {
+        Error::new(ErrorKind::NoQuorum, operation, what).with_outcome(outcome).with_hint(match recovers {
             true => "a server that is new, or may have forgotten, votes when it is a quarantine old",
             false => "see that a majority of the servers is up and reached; 'leasehold doctor' looks at each",
         })

@@ -209,6 +209,6 @@ impl Sweep {
             };
             (server, said)
         });
-        Some(Err(self.rules.no_quorum("release", said).with_outcome(Outcome::Unknown)))
+        Some(Err(self.rules.no_quorum("release", Outcome::Unknown, said)))
     }
 }

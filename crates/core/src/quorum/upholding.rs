@@ -131,7 +131,7 @@ impl Upholding {
             };
             (server, said)
         });
-        self.rules.no_quorum("renew", said).with_outcome(Outcome::Unknown)
+        self.rules.no_quorum("renew", Outcome::Unknown, said)
     }
 }
 

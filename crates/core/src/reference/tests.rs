@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::name::Names;
+use crate::quorum::member::{Ballot, Voted};
 
 fn request(client: u64, number: u64) -> Acquire {
     Acquire {
@@ -12,6 +13,7 @@ fn request(client: u64, number: u64) -> Acquire {
         lease: Duration::from_secs(1),
         block: 1,
         seen: Fence::NONE,
+        clock: Default::default(),
         not_after: StoreTime::NEVER,
         enlist: false,
         kept: false,
@@ -154,4 +156,108 @@ fn a_name_that_lingers_is_shown_and_listed_with_who_held_it_last() {
     assert!(store.list(at(5), "", None, 10).is_empty());
     store.acquire(at(5), &request(2, 1)).unwrap();
     assert_eq!(store.inspect(at(5), &name).lingers, None, "it is held");
+}
+
+/// Of a request of its own, for `first` and as many fences as are said.
+fn ballot(client: u64, first: u64, len: u32) -> Ballot {
+    let acquire = Acquire { lease: Duration::from_secs(30), ..request(client, 1) };
+    let owner = StoreOwner::Private(acquire.request);
+    Ballot { acquire: Acquire { owner, ..acquire }, block: Block { first: Fence::new(first), len }, again: false }
+}
+
+/// Whether the fences of a ballot are taken by a server that has the name for it.
+fn takes(store: &mut Reference, now: StoreTime, ballot: &Ballot) -> bool {
+    match store.vote(now, ballot, Fence::NONE) {
+        Voted::Took { .. } => true,
+        Voted::Held { .. } => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The clock of [`at`] as a fence.
+fn fence_at(seconds: u64) -> u64 {
+    Fence::at(at(seconds)).get()
+}
+
+/// A store where another was granted these fences and has gone.
+fn after_another(first: u64, len: u32) -> Reference {
+    let mut store = Reference::new(1, FENCES_KEPT_FOR);
+    let other = ballot(9, first, len);
+    assert!(takes(&mut store, at(0), &other));
+    store.withdraw(at(0), &release(&other.acquire));
+    store
+}
+
+#[test]
+fn a_ballot_that_is_executed_twice_is_answered_alike() {
+    let first = fence_at(0);
+    let mut store = after_another(first, 1);
+    let same_as_the_other = ballot(1, first, 1);
+    assert!(!takes(&mut store, at(0), &same_as_the_other), "another had this fence");
+    assert!(!takes(&mut store, at(0), &same_as_the_other), "and had it before it was asked twice");
+    let larger = ballot(1, first + 10, 1);
+    assert!(takes(&mut store, at(0), &larger));
+    assert!(!takes(&mut store, at(0), &same_as_the_other), "it is stale");
+    assert!(takes(&mut store, at(0), &larger), "what is stale has taken the fences away");
+    assert!(!takes(&mut store, at(0), &ballot(1, first + 10, 2)), "these are others");
+}
+
+#[test]
+fn a_ballot_that_was_too_far_ahead_of_the_clock_stays_refused() {
+    let mut store = Reference::new(1, FENCES_KEPT_FOR);
+    let ahead = ballot(1, fence_at(3), 1);
+    assert!(!takes(&mut store, at(0), &ahead));
+    assert!(!takes(&mut store, at(3), &ahead));
+    assert!(takes(&mut store, at(3), &ballot(1, fence_at(3) + 1, 1)));
+}
+
+#[test]
+fn a_ballot_is_no_repeat_once_its_lease_is_over() {
+    let mut store = Reference::new(1, FENCES_KEPT_FOR);
+    let one = ballot(1, fence_at(0), 1);
+    assert!(takes(&mut store, at(0), &one));
+    assert!(!takes(&mut store, at(30), &one), "these fences were given out before");
+}
+
+#[test]
+fn what_joined_a_majority_is_confirmed_though_the_server_knows_a_larger_fence() {
+    let mut store = after_another(fence_at(0) + 100, 1);
+    let ours = ballot(1, fence_at(0), 1);
+    assert!(takes(&mut store, at(0), &Ballot { again: true, ..ours.clone() }));
+    assert!(takes(&mut store, at(0), &ours));
+}
+
+#[test]
+fn fences_that_were_not_taken_are_not_given_back() {
+    let first = fence_at(0);
+    let mut store = after_another(first, 3);
+    let same_as_the_other = ballot(1, first, 3);
+    assert!(!takes(&mut store, at(0), &same_as_the_other));
+    let given = Release { last_used: Some(Fence::new(first)), ..release(&same_as_the_other.acquire) };
+    assert!(matches!(store.release(at(0), &given).0, Released::Released { .. }));
+    assert!(!takes(&mut store, at(0), &ballot(2, first + 1, 1)), "the other may have used it");
+}
+
+#[test]
+fn of_several_names_all_take_the_fences_or_none() {
+    let first = fence_at(0);
+    let mut store = after_another(first, 1);
+    let mut both = ballot(1, first, 1);
+    both.acquire.names = Names::new(["a", "b"].map(|name| Name::new(name).unwrap())).unwrap();
+    assert!(!takes(&mut store, at(0), &both));
+    assert!(!takes(&mut store, at(0), &both));
+    assert!(takes(&mut store, at(0), &Ballot { block: Block { first: Fence::new(first + 1), len: 1 }, ..both }));
+}
+mod line;
+mod memory;
+mod rows;
+/// Its hold of one name has ended, another of its owner's has not: it would wait for itself, as if it had never held it.
+#[test]
+fn an_ended_hold_of_one_name_does_not_take_several() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let names = Names::new(["a", "b"].map(|name| Name::new(name).unwrap())).unwrap();
+    let both = Acquire { names, ..request(1, 1) };
+    store.acquire(at(0), &both).unwrap();
+    store.acquire(at(0), &Acquire { lease: Duration::from_secs(60), ..request(2, 1) }).unwrap();
+    assert_eq!(store.acquire(at(2), &both).unwrap_err().kind(), ErrorKind::AlreadyHeld);
 }

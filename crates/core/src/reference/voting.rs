@@ -38,7 +38,7 @@ impl Reference {
         let mut left = Duration::MAX;
         for name in names {
             let record = self.records.entry(name.clone()).or_default();
-            left = left.min(record.seat(now, ballot));
+            left = left.min(record.seat(now, ballot, takes));
             if takes {
                 record.last = record.last.max(ballot.block.last());
             }
@@ -58,15 +58,19 @@ impl Reference {
         Some(Busy { name: name.clone(), holder: row.map(|row| row.holder(now)), free_in, news: News::default() })
     }
 
-    /// Whether the fences of a ballot are taken for a name.
+    /// Whether the fences of a ballot are taken for a name. One that is executed twice is answered as it was the first time, unless
+    /// the same request has proposed larger ones since: then it is stale.
     fn takes(&self, now: StoreTime, name: &Name, ballot: &Ballot, floor: Fence) -> bool {
-        let record = self.records.get(name);
+        if ballot.again || self.planted.is(Bug::FenceByMax) {
+            return true;
+        }
+        let (record, block) = (self.records.get(name), ballot.block);
+        let ours = |row: &&Row| row.expires > now && row.is_asked_by(ballot) && row.block.first >= block.first;
+        if let Some(row) = record.and_then(|record| record.rows.iter().find(ours)) {
+            return row.fenced && row.block == block;
+        }
         let last = record.map_or(Fence::NONE, |record| record.last);
-        let block = ballot.block;
-        let written = |record: &Record| record.rows.iter().any(|row| row.is_asked_by(ballot) && row.block == block);
-        let same = last == block.last() && record.is_some_and(written);
-        let grows = block.first > last.max(floor) && is_near(block.first, now);
-        ballot.again || same || grows || self.planted.is(Bug::FenceByMax)
+        block.first > last.max(floor) && is_near(block.first, now)
     }
 
     /// Gives back what a ballot took, and tells nobody.
@@ -77,17 +81,20 @@ impl Reference {
 }
 
 impl Record {
-    /// The name is of this ballot from now on, if it was not before. Answers how much of its lease is left.
-    fn seat(&mut self, now: StoreTime, ballot: &Ballot) -> Duration {
+    /// The name is of this ballot from now on, if it was not before; its fences are where they are taken. Answers how much of its lease is
+    /// left.
+    fn seat(&mut self, now: StoreTime, ballot: &Ballot, takes: bool) -> Duration {
         let request: &Acquire = &ballot.acquire;
         self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
         if let Some(row) = self.rows.iter_mut().find(|row| row.expires > now && row.is_asked_by(ballot)) {
-            row.block = ballot.block;
+            if takes || ballot.block.first > row.block.first {
+                (row.block, row.fenced) = (ballot.block, takes);
+            }
             return row.expires.since(now);
         }
         self.left_by = None;
         self.rows.clear();
-        self.rows.push(Row::taken(now, request, ballot.block));
+        self.rows.push(Row { fenced: takes, ..Row::taken(now, request, ballot.block) });
         request.lease
     }
 }
@@ -111,6 +118,7 @@ impl Reference {
             record.rows.push(Row {
                 owner: renew.lease.owner.clone(),
                 block: crate::fence::Block { first: renew.lease.fence, len: 1 },
+                fenced: true,
                 holds: smallvec![Hold { request, expires: now + renew.term }],
                 given: VecDeque::new(),
                 expires: now + renew.term,

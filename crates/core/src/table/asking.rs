@@ -8,7 +8,7 @@ use super::Table;
 use super::entry::{Ask, Contest, Entry, Held, Series, Ticket, can_pass, hold_end, nanos};
 use super::types::{Context, HoldId, How, Output, Outputs, Request, Sending, TicketId, Told, Want, What};
 use crate::error::Outcome;
-use crate::fence::Block;
+use crate::fence::{Block, Fence};
 use crate::lease;
 use crate::name::{Name, Names};
 use crate::options::{Term, WaitMode};
@@ -91,6 +91,7 @@ impl Table {
     pub(super) fn ask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let number = self.last_number + 1;
         let client = self.settings.client;
+        let seen = self.seen(name);
         let Some(entry) = self.entries.get_mut(name) else { return };
         let entry: &mut Contest = entry;
         let Some(id) = entry.asker().map(|(id, _)| id) else { return };
@@ -120,7 +121,8 @@ impl Table {
             mode: Mode::Exclusive,
             lease,
             block,
-            seen: self.seen,
+            seen,
+            clock: self.settings.clock.bounds(now),
             not_after,
             enlist: !want.once && want.options.wait_mode == WaitMode::Notified,
             kept: series.kept,
@@ -131,6 +133,17 @@ impl Table {
         entry.hinted = false;
         let context = Context::new(now, What::Ask { name: name.clone(), number: series.number, not_after });
         out.push(Output::To(id, Told::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
+    }
+
+    /// The largest fence seen of what the first in line at `name` wants.
+    fn seen(&self, name: &Name) -> Fence {
+        let Some(entry) = self.entries.get(name) else { return Fence::NONE };
+        match entry.asker().map(|(_, ticket)| &ticket.want.names) {
+            Some(Names::Many(names)) => {
+                names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.seen).max().unwrap_or_default()
+            }
+            _ => entry.seen,
+        }
     }
 
     /// The answer to an acquire.
@@ -247,7 +260,6 @@ impl Table {
         }
         let base = if self.bug(Bug::DeadlineFromReply) { now } else { sent };
         let deadline = lease::deadline(base, left);
-        self.seen = self.seen.max(grant.block.first);
         let mut held = Held {
             number: series.number,
             holder: want.owner.clone(),
@@ -281,6 +293,7 @@ impl Table {
         entry.series = None;
         entry.give_way = Moment::default();
         entry.enlisted = false;
+        entry.seen = entry.seen.max(grant.block.first);
         entry.held = Some(Box::new(held));
         given
     }

@@ -25,6 +25,8 @@ pub(crate) struct Entry {
     pub(crate) held: Option<Box<Held>>,
     /// The timer that is set for this name.
     pub(crate) timer: Timer,
+    /// The largest fence of this name that was seen since it is in the table.
+    pub(crate) seen: Fence,
     contest: Option<Box<Contest>>,
 }
 
@@ -360,7 +362,7 @@ impl Entry {
             _ => Moment::NEVER,
         };
         let leaving = if self.is_idle() { self.give_way } else { Moment::NEVER };
-        let releases = self.leaving.iter().map(|leaving| leaving.again).min().unwrap_or(Moment::NEVER);
+        let releases = self.leaving.iter().map(Leaving::due).min().unwrap_or(Moment::NEVER);
         held.min(withdrawing).min(leaving).min(releases)
     }
 }

@@ -57,7 +57,7 @@ impl Table {
         term: Duration,
         out: &mut Outputs,
     ) {
-        if self.time_left(now, name, hold).is_none() {
+        if self.left_of(now, name, hold).is_none() {
             let error = self.loss(hold).map_or_else(|| lost("extend"), |loss| lost_by("extend", loss));
             return out.push(Output::To(id, Told::Failed(error)));
         }
@@ -88,6 +88,11 @@ impl Table {
         let waiting = self.lengthening.remove(&id);
         let cancelled = matches!(then, Then::Enter(_)) && waiting.is_none();
         let answered = match reply {
+            // Nobody could tell: as good as no answer, and no loss.
+            Ok(answered) if answered.result.first() == Some(&Renewed::Unknown) => Err(undecided()),
+            reply => reply,
+        };
+        let answered = match answered {
             Err(error) => return self.not_lengthened(now, id, then, waiting, error, out),
             Ok(answered) => answered,
         };
@@ -207,7 +212,7 @@ impl Table {
         let still = held.holds.len();
         if still > 0 {
             if planted.is(Bug::KeeperStopsAtPartialRelease) {
-                held.holds.iter_mut().for_each(|hold| hold.end = held.deadline);
+                held.holds.iter_mut().for_each(|hold| hold.end = hold.end.min(held.deadline));
             }
             let result = if ended || now >= held.deadline {
                 Err(lost("release"))
@@ -224,7 +229,7 @@ impl Table {
         }
         if passes_on && let Some((id, grant)) = entry.pass_on(now, next_hold, planted) {
             self.last_number += 1;
-            self.seen = self.seen.max(grant.fence);
+            entry.seen = entry.seen.max(grant.fence);
             out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
             out.push(Output::To(id, Told::Granted(smallvec![grant])));
             if entry.due() != entry.timer.0 {
@@ -449,6 +454,11 @@ fn released_late(hold: Option<HoldId>, reply: Reply<Released>, out: &mut Outputs
         Err(error) => Err(error),
     };
     out.push(Output::Given(hold, result));
+}
+
+/// The error of one whose renewal too few servers answered.
+fn undecided() -> Error {
+    Error::new(ErrorKind::NoQuorum, "renew", "too few servers answered to tell").with_outcome(Outcome::Unknown)
 }
 
 /// The error of one whose lock was lost, when the reason is not remembered.

@@ -165,6 +165,7 @@ impl Table {
     pub(super) fn jumped(&mut self, now: Moment, ahead: Duration, out: &mut Outputs) {
         let ahead = if self.bug(Bug::JumpIgnored) { Duration::ZERO } else { ahead };
         self.jumped += ahead;
+        self.settings.clock.skip(ahead);
         for entry in self.entries.values_mut() {
             entry.last_longer(ahead);
         }

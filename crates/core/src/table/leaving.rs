@@ -35,7 +35,7 @@ impl Table {
     pub(super) fn leave_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let closed = self.closed;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.leaving.retain(|leaving| now < leaving.again || !leaving.is_over(now, closed));
+        entry.leaving.retain(|leaving| leaving.is_under_way() || !leaving.is_over(now, closed));
         for leaving in entry.leaving.iter_mut().filter(|leaving| now >= leaving.again) {
             leaving.again = Moment::NEVER;
             leaving.sent = true;
@@ -71,6 +71,18 @@ impl Table {
 }
 
 impl Leaving {
+    /// When it needs attention. A store whose clock was set back is not waited for beyond the end of what it may have.
+    pub(super) fn due(&self) -> Moment {
+        match self.is_under_way() || self.ghost.request.owner.is_shared() {
+            true => self.again,
+            false => self.again.min(self.ghost.over),
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.again == Moment::NEVER
+    }
+
     /// Nothing of it can be left in the store. A shared owner's lease may be kept by others, and this hold with it.
     fn is_over(&self, now: Moment, closed: bool) -> bool {
         let shared = self.ghost.request.owner.is_shared();

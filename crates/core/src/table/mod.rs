@@ -35,7 +35,6 @@ pub use types::{
 };
 
 use crate::error::{Error, ErrorKind};
-use crate::fence::Fence;
 use crate::name::Name;
 use crate::owner::{Owner, RequestId};
 use crate::planted::Bug;
@@ -58,8 +57,6 @@ pub struct Table {
     timers: BTreeSet<(Moment, Name)>,
     settings: Settings,
     rng: Rng,
-    /// The largest fence seen.
-    seen: Fence,
     /// How much of true time the client's clock has missed, as far as the wall clock told: all times in the table have it added.
     jumped: Duration,
     /// How much of that came while the call that is being answered was under way.
@@ -83,7 +80,6 @@ impl Table {
             timers: BTreeSet::new(),
             rng: Rng::new(settings.seed),
             settings,
-            seen: Fence::NONE,
             jumped: Duration::ZERO,
             jumped_meanwhile: Duration::ZERO,
             round_trip: Duration::ZERO,
@@ -156,9 +152,13 @@ impl Table {
 
     /// How long a hold is still valid; none when it is not.
     pub fn time_left(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
+        self.left_of(now + self.jumped, name, hold)
+    }
+
+    /// The same at a moment in the table's time.
+    fn left_of(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
         let held = self.entries.get(name)?.held.as_deref()?;
         let end = held.holds.iter().find(|h| h.id == hold)?.end.min(held.deadline);
-        let now = now + self.jumped;
         (now < end && held.releasing.is_none()).then(|| end.since(now))
     }
 
@@ -252,6 +252,7 @@ impl Table {
             if took <= self.settings.call_limit || at > self.settings.clock.latest(now) {
                 self.settings.clock.observe(sent, at);
             }
+            self.settings.clock.reached(sent, now, at);
             self.round_trip = waiting::smoothed(self.round_trip, took);
         }
         match (what, answer) {
@@ -306,6 +307,10 @@ impl Table {
         names.sort();
         for name in &names {
             self.close_name(now, name, out);
+        }
+        // A re-entry that waits for a longer lease stands in no queue.
+        for id in std::mem::take(&mut self.lengthening).into_keys() {
+            out.push(Output::To(id, types::Told::Failed(closed_error())));
         }
         let mut holds: Vec<HoldId> = self.ghosts.keys().copied().collect();
         holds.sort();

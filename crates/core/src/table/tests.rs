@@ -8,6 +8,7 @@ use smallvec::smallvec;
 use super::*;
 use crate::error::Outcome;
 use crate::fence::Block;
+use crate::fence::Fence;
 use crate::name::Names;
 use crate::options::{Options, Term};
 use crate::owner::{ClientId, Owner};
@@ -34,7 +35,7 @@ impl Bench {
             unlayered: true,
             call_limit: CALL,
             patience: Duration::from_secs(5),
-            clock: StoreClock::new(begin, store_time(begin)),
+            clock: StoreClock::new(begin, begin, store_time(begin)),
             seed: 7,
             planted: Planted::default(),
         });
@@ -59,6 +60,14 @@ impl Bench {
             id,
             Want { names, owner: owner.clone(), options, about: Arc::default(), once: false, until: None },
         ));
+        id
+    }
+
+    fn want_with(&mut self, names: &[&str], owner: &Owner, options: Options, once: bool) -> TicketId {
+        let id = self.table.ticket();
+        let names = Names::new(names.iter().map(|name| named(name))).unwrap();
+        let (owner, options) = (owner.clone(), Arc::new(options));
+        self.step(Input::Acquire(id, Want { names, owner, options, about: Arc::default(), once, until: None }));
         id
     }
 
@@ -111,6 +120,17 @@ impl Bench {
     fn granted(&self) -> Option<Grant> {
         self.out.iter().find_map(|output| match output {
             Output::To(_, Told::Granted(grants)) => Some(grants[0]),
+            _ => None,
+        })
+    }
+
+    fn left(&self, hold: HoldId) -> Option<Duration> {
+        self.table.time_left(self.now, &named("a"), hold)
+    }
+
+    fn sleeps_until(&self, id: TicketId) -> Option<Moment> {
+        self.out.iter().find_map(|output| match output {
+            Output::To(to, Told::Sleep(until)) if *to == id => Some(*until),
             _ => None,
         })
     }
@@ -688,3 +708,10 @@ fn a_table_only_waits_while_nothing_is_held_and_no_call_is_under_way() {
     bench.release_answered(release, Released::Released { waiters: None });
     assert!(bench.table.only_waits());
 }
+
+mod clocks;
+mod groups;
+mod guards;
+mod line;
+mod releases;
+mod requests;

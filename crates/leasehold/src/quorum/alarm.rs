@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 
 use foldhash::fast::RandomState;
@@ -13,15 +13,16 @@ use leasehold_core::Moment;
 use tokio::sync::Notify;
 
 use super::background;
+use super::host::{self, Host};
 
 /// Waits for something until then at most.
-pub(super) async fn within<T>(until: Moment, work: impl Future<Output = T>) -> Option<T> {
-    let (mut work, mut alarm) = (pin!(work), Alarm::new());
+pub(super) async fn within<T>(host: &Arc<dyn Host>, until: Moment, work: impl Future<Output = T>) -> Option<T> {
+    let (mut work, mut alarm) = (pin!(work), Alarm::new(host));
     poll_fn(|task| {
         if let Poll::Ready(done) = work.as_mut().poll(task) {
             return Poll::Ready(Some(done));
         }
-        if leasehold_clock::now() >= until {
+        if host.now() >= until {
             return Poll::Ready(None);
         }
         alarm.set(until, task.waker());
@@ -32,12 +33,35 @@ pub(super) async fn within<T>(until: Moment, work: impl Future<Output = T>) -> O
 
 /// One alarm, until it is dropped.
 pub(super) struct Alarm {
-    number: u64,
-    set_for: Moment,
+    host: Arc<dyn Host>,
+    set: Option<host::Alarm>,
 }
 
+impl Alarm {
+    /// Not set.
+    pub(super) fn new(host: &Arc<dyn Host>) -> Self {
+        Self { host: host.clone(), set: None }
+    }
+
+    /// Wakes this task then, if it is not set anew or dropped before.
+    pub(super) fn set(&mut self, when: Moment, waker: &Waker) {
+        if when != Moment::NEVER {
+            self.set = Some(self.host.set_alarm(self.set, when, waker));
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.set {
+            self.host.drop_alarm(alarm);
+        }
+    }
+}
+
+/// Rings the alarms of this process.
 #[derive(Default)]
-struct Bell {
+pub(super) struct Bell {
     state: Mutex<State>,
     earlier: Notify,
 }
@@ -51,11 +75,11 @@ struct State {
     looks_at: Option<Moment>,
 }
 
-fn bell() -> &'static Bell {
+pub(super) fn bell() -> &'static Bell {
     static BELL: OnceLock<&'static Bell> = OnceLock::new();
     BELL.get_or_init(|| {
         let bell: &'static Bell = Box::leak(Box::default());
-        background::spawn(bell.ring());
+        background::handle().spawn(bell.ring());
         bell
     })
 }
@@ -63,6 +87,35 @@ fn bell() -> &'static Bell {
 impl Bell {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes a task then; the alarm that was set before does not ring.
+    pub(super) fn set(&self, before: Option<host::Alarm>, when: Moment, waker: &Waker) -> host::Alarm {
+        let mut state = self.state();
+        let alarm = match before {
+            Some(same) if same.when == when => same,
+            _ => {
+                before.iter().for_each(|before| drop(state.wakers.remove(&before.number)));
+                state.numbers += 1;
+                let number = state.numbers;
+                state.times.push(Reverse((when, number)));
+                host::Alarm { number, when }
+            }
+        };
+        state.wakers.insert(alarm.number, waker.clone());
+        if state.looks_at.is_none_or(|looks_at| when < looks_at) {
+            state.looks_at = Some(when);
+            drop(state);
+            self.earlier.notify_one();
+        }
+        alarm
+    }
+
+    /// In a forked child the mutex may be locked for ever. One that is left behind wakes somebody once for nothing.
+    pub(super) fn forget(&self, alarm: host::Alarm) {
+        if let Ok(mut state) = self.state.try_lock() {
+            state.wakers.remove(&alarm.number);
+        }
     }
 
     async fn ring(&self) {
@@ -94,44 +147,5 @@ impl State {
         }
         self.looks_at = self.times.peek().map(|Reverse((when, _))| *when);
         (due, self.looks_at)
-    }
-}
-
-impl Alarm {
-    /// Not set.
-    pub(super) fn new() -> Self {
-        Self { number: 0, set_for: Moment::NEVER }
-    }
-
-    /// Wakes this task then, if it is not set anew or dropped before.
-    pub(super) fn set(&mut self, when: Moment, waker: &Waker) {
-        if when == Moment::NEVER {
-            return;
-        }
-        let bell = bell();
-        let mut state = bell.state();
-        if self.number == 0 || when != self.set_for {
-            state.wakers.remove(&self.number);
-            state.numbers += 1;
-            (self.number, self.set_for) = (state.numbers, when);
-            state.times.push(Reverse((when, self.number)));
-        }
-        state.wakers.insert(self.number, waker.clone());
-        if state.looks_at.is_none_or(|looks_at| when < looks_at) {
-            state.looks_at = Some(when);
-            drop(state);
-            bell.earlier.notify_one();
-        }
-    }
-}
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        // In a forked child the mutex may be locked for ever. One that is left behind wakes somebody once for nothing.
-        if self.number > 0
-            && let Ok(mut state) = bell().state.try_lock()
-        {
-            state.wakers.remove(&self.number);
-        }
     }
 }

@@ -54,7 +54,7 @@ impl Quorum {
 
     /// Ballots for those that are still held.
     fn ballots(&self, lacking: Vec<Lacking>) -> Vec<(Lacking, Moment, Ballot)> {
-        let now = leasehold_clock::now();
+        let now = self.now();
         let mut state = self.state();
         let state = &mut *state;
         let mut ballots = Vec::new();
@@ -71,7 +71,7 @@ impl Quorum {
     }
 
     fn voted_anew(&self, id: RequestId, server: usize, reply: &Reply<Vote>) {
-        let now = leasehold_clock::now();
+        let now = self.now();
         let mut state = self.state();
         let shown = state.clocks.latest(server, now).unwrap_or_default();
         if let Some(held) = state.holds.get_mut(&id) {

@@ -1,6 +1,5 @@
 //! A thread of the process's own for what goes on behind a verdict, and for alarms: whatever runtime a caller has, or none.
 
-use std::future::Future;
 use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle};
@@ -17,9 +16,4 @@ pub(super) fn handle() -> &'static Handle {
             .expect("a thread for quorums");
         handle
     })
-}
-
-/// Goes on with something that nobody waits for.
-pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
-    handle().spawn(work);
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use leasehold_core::quorum::Vote;
 use leasehold_core::{Moment, RequestId};
 
+use super::alarm;
 use super::anew::Lacking;
 use super::flights::Landed;
 use super::releasing::Sweeping;
 use super::voting::voted_late;
 use super::{Quorum, State};
-use super::{alarm, background};
 
 /// How often is looked at most, while there is something to look at.
 const EVERY: Duration = Duration::from_millis(5);
@@ -47,9 +47,9 @@ impl Quorum {
             return;
         }
         let quorum = self.clone();
-        background::spawn(async move {
+        self.spawn(async move {
             loop {
-                tokio::time::sleep(EVERY).await;
+                quorum.pause(EVERY).await;
                 quorum.hurry();
                 let behind = &mut quorum.state().behind;
                 behind.hurries = !behind.releases.is_empty();
@@ -70,10 +70,10 @@ impl Quorum {
             return;
         }
         let quorum = self.clone();
-        background::spawn(async move {
+        self.spawn(async move {
             let mut next = Some(from);
             while let Some(due) = next {
-                tokio::time::sleep(due.since(leasehold_clock::now()).max(EVERY)).await;
+                quorum.pause(due.since(quorum.now()).max(EVERY)).await;
                 quorum.join();
                 next = quorum.next_join();
             }
@@ -93,7 +93,7 @@ impl Quorum {
 
     /// Asks those anew who missed grants, as many as may be asked at a time.
     fn join(&self) {
-        let (now, mut lacking) = (leasehold_clock::now(), Vec::new());
+        let (now, mut lacking) = (self.now(), Vec::new());
         loop {
             let due = {
                 let behind = &mut self.state().behind;
@@ -109,7 +109,7 @@ impl Quorum {
         }
         let (quorum, asked) = (self.clone(), lacking.len());
         self.state().behind.asked += asked;
-        background::spawn(async move {
+        self.spawn(async move {
             quorum.ask_anew(lacking).await;
             quorum.state().behind.asked -= asked;
         });
@@ -118,8 +118,9 @@ impl Quorum {
     /// What is left to its owner by a process that ends is to be had by every server that is there: nobody asks for it later.
     pub(super) async fn last_votes(&self, until: Moment) {
         loop {
-            let now = leasehold_clock::now();
-            let held: Vec<RequestId> = self.state().holds.keys().copied().collect();
+            let now = self.now();
+            let mut held: Vec<RequestId> = self.state().holds.keys().copied().collect();
+            held.sort_unstable();
             let lacking: Vec<Lacking> = held.into_iter().flat_map(|request| self.lacking(now, request)).collect();
             if lacking.is_empty() || now >= until {
                 return;
@@ -127,7 +128,7 @@ impl Quorum {
             // Those who were sent a vote have their time to answer it.
             let are_asked = lacking.iter().any(|lacking| self.is_asked(now, lacking.request));
             if !are_asked {
-                alarm::within(until, self.ask_anew(lacking)).await;
+                alarm::within(self.host(), until, self.ask_anew(lacking)).await;
             }
             self.pause(EVERY).await;
         }

@@ -42,6 +42,11 @@ impl<T: Unpin> Flights<T> {
         self.0.push(Flight { server, round, sent, call });
     }
 
+    /// Others that are under way as well.
+    pub(super) fn join(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -57,7 +62,7 @@ impl<T: Unpin> Flights<T> {
             if let Poll::Ready(reply) = Pin::new(&mut self.0[at].call).poll(task) {
                 let Flight { server, round, sent, .. } = self.0.swap_remove(at);
                 if let Ok(answered) = &reply {
-                    quorum.heard(server, sent, leasehold_clock::now(), answered.at);
+                    quorum.heard(server, sent, quorum.now(), answered.at);
                 }
                 return Poll::Ready(Landed { server, round, sent, reply });
             }

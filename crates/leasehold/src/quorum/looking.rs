@@ -17,7 +17,6 @@ use leasehold_core::{
 
 use super::Quorum;
 use super::alarm::{self, Alarm};
-use super::background;
 use super::flights::{Flights, Landed};
 
 /// Servers are waited for so long where nobody is in a hurry.
@@ -41,7 +40,7 @@ impl Quorum {
         patient: bool,
         call: impl Fn(&Arc<dyn Member>) -> Call<Reply<T>>,
     ) -> Result<Vec<(usize, T)>, Error> {
-        let now = leasehold_clock::now();
+        let now = self.now();
         let mut flights = Flights::new();
         for (server, member) in self.members.iter().enumerate() {
             flights.send(server, 0, now, call(member));
@@ -49,7 +48,7 @@ impl Quorum {
         let mut found: Vec<(usize, T)> = Vec::new();
         let mut errors: PerServer<Option<Error>> = self.members.iter().map(|_| None).collect();
         let mut until = now + limit;
-        let mut alarm = Alarm::new();
+        let mut alarm = Alarm::new(self.host());
         let majority = self.shared.rules.majority();
         std::future::poll_fn(|task| {
             loop {
@@ -58,12 +57,12 @@ impl Quorum {
                         Ok(answered) => {
                             found.push((server, answered.result));
                             if found.len() == majority && !patient {
-                                until = until.min(leasehold_clock::now() + MOMENT);
+                                until = until.min(self.now() + MOMENT);
                             }
                         }
                         Err(error) => errors[server] = Some(error),
                     },
-                    Poll::Pending if flights.is_empty() || leasehold_clock::now() >= until => return Poll::Ready(()),
+                    Poll::Pending if flights.is_empty() || self.now() >= until => return Poll::Ready(()),
                     Poll::Pending => {
                         alarm.set(until, task.waker());
                         return Poll::Pending;
@@ -101,7 +100,7 @@ impl Quorum {
 
     /// Asks servers for their clock that were never heard of: without it they cannot be asked for a vote.
     pub(super) async fn learn_clocks(&self) {
-        let now = leasehold_clock::now();
+        let now = self.now();
         let (unknown, enough) = {
             let state = self.state();
             let unknown: PerServer<usize> = state.clocks.unknown().collect();
@@ -123,17 +122,17 @@ impl Quorum {
     }
 
     async fn wait_for_majority(&self, now: Moment, flights: &mut Flights<()>) {
-        let (until, mut alarm) = (now + LIMIT, Alarm::new());
+        let (until, mut alarm) = (now + LIMIT, Alarm::new(self.host()));
         let missing = self.members.len() - self.shared.rules.majority();
         std::future::poll_fn(|task| {
             loop {
                 let known = self.state().clocks.unknown().count() <= missing;
-                if known || leasehold_clock::now() >= until {
+                if known || self.now() >= until {
                     return Poll::Ready(());
                 }
                 match flights.poll(self, task) {
                     Poll::Ready(Landed { server, reply: Err(error), .. }) => {
-                        self.state().health.failed(server, leasehold_clock::now(), Some(error));
+                        self.state().health.failed(server, self.now(), Some(error));
                     }
                     Poll::Ready(_) => {}
                     Poll::Pending if flights.is_empty() => return Poll::Ready(()),
@@ -177,9 +176,9 @@ impl Quorum {
     /// Waits until what is given back was sent to every server that is there, and has what is left to its owner.
     async fn last_errands(&self) {
         self.hurry();
-        let until = leasehold_clock::now() + FAREWELL;
+        let until = self.now() + FAREWELL;
         self.last_votes(until).await;
-        alarm::within(until, self.shared.errands.done()).await;
+        alarm::within(self.host(), until, self.shared.errands.done()).await;
     }
 
     /// Who holds a name, where a majority says so, or would with those servers that were not heard of: a lock that may be held is never
@@ -286,9 +285,10 @@ impl Store for Quorum {
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         let calls: Vec<Call<()>> = self.members.iter().map(|member| member.unwatch(client, name.clone())).collect();
+        let quorum = self.clone();
         Call::pending(async move {
             for call in calls {
-                background::spawn(call);
+                quorum.spawn(call);
             }
         })
     }

@@ -10,6 +10,7 @@ mod behind;
 #[cfg(feature = "redis")]
 mod examine;
 mod flights;
+mod host;
 mod looking;
 mod quota;
 mod releasing;
@@ -18,6 +19,7 @@ mod voting;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,11 +30,11 @@ use leasehold_core::waiting::Rng;
 use leasehold_core::{Error, ErrorKind, Moment, Name, RequestId, StoreTime};
 
 use crate::errand::Errands;
-use crate::random;
 use behind::Behind;
 #[cfg(feature = "redis")]
 pub(crate) use examine::examine;
 use flights::Flights;
+pub use host::{Alarm, Host, Machine, Work};
 
 /// How long a server does not vote that may have forgotten, where nothing else is said.
 pub const QUARANTINE: Duration = Duration::from_secs(60);
@@ -70,6 +72,7 @@ pub struct Quorum {
 struct Shared {
     label: Arc<str>,
     rules: Rules,
+    host: Arc<dyn Host>,
     process: u32,
     state: Mutex<State>,
     /// What closing waits for.
@@ -117,18 +120,32 @@ impl Quorum {
     ) -> Result<(Self, Self), Error> {
         let labels: Vec<Arc<str>> = callers.iter().map(|member| member.label().clone()).collect();
         check(&labels, settings)?;
-        if keepers.len() != callers.len() {
-            return Err(bad("the keeper needs a connection to each server".into()));
-        }
-        let servers = labels.len();
-        let places: Vec<&str> =
-            labels.iter().map(|label| label.split_once("//").map_or(&**label, |parts| parts.1)).collect();
         let rules = Rules {
-            servers: labels.iter().cloned().collect(),
+            servers: labels.into(),
             limit: settings.limit,
             quarantine: settings.quarantine,
             planted: Default::default(),
         };
+        Self::hosted(callers, keepers, rules, Arc::new(Machine))
+    }
+
+    /// As [`Quorum::new`], by these rules, which name the servers in the same order, and on this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadArgument`] where there is not one handle of each kind for each server.
+    pub fn hosted(
+        callers: Vec<Arc<dyn Member>>,
+        keepers: Vec<Arc<dyn Member>>,
+        rules: Rules,
+        host: Arc<dyn Host>,
+    ) -> Result<(Self, Self), Error> {
+        let servers = rules.servers();
+        if callers.len() != servers || keepers.len() != servers {
+            return Err(bad("the keeper needs a connection to each server".into()));
+        }
+        let place = |label: &'_ Arc<str>| label.split_once("//").map_or(&**label, |parts| parts.1).to_owned();
+        let places: Vec<String> = rules.servers.iter().map(place).collect();
         let shared = Arc::new(Shared {
             label: format!("redlock://{}", places.join(",")).into(),
             rules,
@@ -136,8 +153,8 @@ impl Quorum {
             errands: Errands::default(),
             state: Mutex::new(State {
                 clocks: Clocks::new(servers),
-                health: Health::new(servers, Rng::new(random::seed()?)),
-                rng: Rng::new(random::seed()?),
+                health: Health::new(servers, Rng::new(host.seed()?)),
+                rng: Rng::new(host.seed()?),
                 attempts: 0,
                 anchor: None,
                 holds: HashMap::default(),
@@ -145,6 +162,7 @@ impl Quorum {
                 stragglers: (0..servers).map(|_| 0).collect(),
                 behind: Behind::default(),
             }),
+            host,
         });
         let face = |members: Vec<Arc<dyn Member>>| Self { shared: shared.clone(), members: members.into() };
         Ok((face(callers), face(keepers)))
@@ -154,9 +172,22 @@ impl Quorum {
         self.shared.state()
     }
 
+    fn host(&self) -> &Arc<dyn Host> {
+        &self.shared.host
+    }
+
+    fn now(&self) -> Moment {
+        self.shared.host.now()
+    }
+
+    /// Goes on with something that nobody waits for.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.shared.host.spawn(Box::pin(work));
+    }
+
     /// An answer of this store, with its own clock.
     fn answer<T>(&self, result: Result<T, Error>) -> Reply<T> {
-        let at = self.state().at(leasehold_clock::now());
+        let at = self.state().at(self.now());
         match result {
             Ok(result) => Ok(Answered { at, result }),
             Err(error) => Err(error.on_store(&self.shared.label)),

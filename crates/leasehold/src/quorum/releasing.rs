@@ -8,7 +8,6 @@ use leasehold_core::quorum::{Hold, PerServer, Sweep, Vote};
 use leasehold_core::{Error, Moment, RequestId, lease};
 
 use super::alarm::Alarm;
-use super::background;
 use super::flights::{Flights, Landed};
 use super::quota::{Quota, unconstrained};
 use super::voting::voted_late;
@@ -51,14 +50,14 @@ impl Sweeping {
             flights: Flights::new(),
             late,
             quota: Quota::default(),
-            alarm: Alarm::new(),
+            alarm: Alarm::new(quorum.host()),
             errand: Some(quorum.shared.errands.begin()),
         }
     }
 
     /// Goes on until all is done; `verdict` is called after every step.
     fn step(&mut self, task: &mut Context<'_>) -> bool {
-        let now = leasehold_clock::now();
+        let now = self.quorum.now();
         let mut moved = false;
         for (number, (sweep, release)) in self.sweeps.iter_mut().enumerate() {
             for server in sweep.due(now) {
@@ -71,7 +70,7 @@ impl Sweeping {
         }
         while let Poll::Ready(Landed { server, round, reply, .. }) = self.flights.poll(&self.quorum, task) {
             let mut state = self.quorum.shared.state();
-            self.sweeps[round as usize].0.answered(leasehold_clock::now(), server, reply, &mut state.rng);
+            self.sweeps[round as usize].0.answered(self.quorum.now(), server, reply, &mut state.rng);
             moved = true;
         }
         moved
@@ -85,7 +84,7 @@ impl Sweeping {
             let (server, executed) = (landed.server, landed.reply.as_ref().ok().map(|answered| answered.at));
             let mut state = self.quorum.shared.state();
             let State { clocks, health, .. } = &mut *state;
-            voted_late(hold, leasehold_clock::now(), clocks, health, landed);
+            voted_late(hold, self.quorum.now(), clocks, health, landed);
             let is_last = hold.is_answered(server);
             if executed.is_some() || is_last {
                 self.sweeps.iter_mut().for_each(|(sweep, _)| sweep.executed(server, executed, is_last));
@@ -120,7 +119,7 @@ impl Sweeping {
         if self.is_done() {
             return Poll::Ready(());
         }
-        self.alarm.set(self.wakes().max(leasehold_clock::now() + Duration::from_millis(1)), task.waker());
+        self.alarm.set(self.wakes().max(self.quorum.now() + Duration::from_millis(1)), task.waker());
         Poll::Pending
     }
 
@@ -128,11 +127,11 @@ impl Sweeping {
         loop {
             let waker = self.quota.of(self.sweeps[0].0.awaits(), task.waker());
             let moved = self.step(&mut Context::from_waker(&waker));
-            if let Some(verdict) = self.sweeps[0].0.verdict(leasehold_clock::now()) {
+            if let Some(verdict) = self.sweeps[0].0.verdict(self.quorum.now()) {
                 return Poll::Ready(verdict);
             }
             if !moved {
-                self.alarm.set(self.wakes().min(leasehold_clock::now() + LOOK), task.waker());
+                self.alarm.set(self.wakes().min(self.quorum.now() + LOOK), task.waker());
                 return Poll::Pending;
             }
         }
@@ -145,7 +144,7 @@ impl Quorum {
         if sweeping.is_done() || self.shared.is_forked() {
             return;
         }
-        background::spawn(async move { std::future::poll_fn(|task| sweeping.poll(task)).await });
+        self.spawn(async move { std::future::poll_fn(|task| sweeping.poll(task)).await });
     }
 
     pub(super) async fn give(self, request: Release) -> Reply<Released> {
@@ -163,7 +162,7 @@ impl Quorum {
 
     /// What is to be done to give a lock back.
     fn sweep_of(&self, request: Release) -> Sweeping {
-        let now = leasehold_clock::now();
+        let now = self.now();
         let rules = &self.shared.rules;
         let longest = if rules.quarantine.is_zero() { LONGEST } else { rules.quarantine };
         let (traces, request, late, left): (PerServer<_>, Release, _, _) = match self.let_go(&request) {

@@ -10,7 +10,6 @@ use leasehold_core::quorum::{Upheld, Upholding};
 use super::Quorum;
 use super::alarm::Alarm;
 use super::anew::Lacking;
-use super::background;
 use super::flights::{Flights, Landed};
 
 /// Renewals go out in batches, and are waited for longer than a vote: nobody waits for them but the keeper.
@@ -21,7 +20,7 @@ impl Quorum {
         if leases.is_empty() {
             return self.answer(Ok(Vec::new()));
         }
-        let now = leasehold_clock::now();
+        let now = self.now();
         let shortest = leases.iter().map(|renew| renew.term).min().unwrap_or_default();
         let ends = now + SLOWEST.min(shortest / 6);
         let mut upholding = Upholding::begin(&self.shared.rules, leases.len(), now, ends);
@@ -31,15 +30,15 @@ impl Quorum {
         for (server, member) in self.members.iter().enumerate() {
             flights.send(server, 0, now, member.uphold(sent.clone()));
         }
-        let mut alarm = Alarm::new();
+        let mut alarm = Alarm::new(self.host());
         let verdict = std::future::poll_fn(|task| {
             loop {
                 let landed = flights.poll(&self, task);
                 let pending = landed.is_pending();
                 if let Poll::Ready(Landed { server, sent, reply, .. }) = landed {
-                    upholding.answered(server, sent, leasehold_clock::now(), reply);
+                    upholding.answered(server, sent, self.now(), reply);
                 }
-                if let Some(verdict) = upholding.verdict(leasehold_clock::now()) {
+                if let Some(verdict) = upholding.verdict(self.now()) {
                     return Poll::Ready(verdict);
                 }
                 if pending {
@@ -73,15 +72,15 @@ impl Quorum {
             return;
         }
         while let Some(Landed { server, sent, reply, .. }) = flights.ended(self) {
-            upholding.answered(server, sent, leasehold_clock::now(), reply);
+            upholding.answered(server, sent, self.now(), reply);
         }
         if flights.is_empty() && lacking(&upholding, &leases).is_empty() {
             return;
         }
         let quorum = self.clone();
-        background::spawn(async move {
+        self.spawn(async move {
             while let Some(Landed { server, sent, reply, .. }) = flights.next(&quorum).await {
-                let now = leasehold_clock::now();
+                let now = quorum.now();
                 if let Err(error) = &reply {
                     quorum.state().health.failed(server, now, Some(error.clone()));
                 }

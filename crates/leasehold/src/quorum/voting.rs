@@ -6,10 +6,9 @@ use std::time::Duration;
 use leasehold_core::port::{Acquire, Acquired, Give, Release, Reply};
 use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Clocks, Health, Hold, Sweep, Verdict, Vote};
-use leasehold_core::{Moment, Name, Outcome, RequestId, lease, waiting};
+use leasehold_core::{Error, Moment, Name, Outcome, RequestId, lease, waiting};
 
 use super::alarm::Alarm;
-use super::background;
 use super::flights::{Flights, Landed};
 use super::quota::{Quota, unconstrained};
 use super::releasing::Sweeping;
@@ -22,20 +21,20 @@ const ATTEMPT_BITS: u32 = 40;
 
 impl Quorum {
     pub(super) async fn take(self, request: Acquire) -> Reply<Acquired> {
-        let began = leasehold_clock::now();
+        let began = self.now();
         let not_after = {
             let mut state = self.state();
             let at = state.at(began);
             began + request.not_after.since(at)
         };
-        if let Some(granted) = self.granted_before(&request, began).await {
-            return self.answer(Ok(granted));
+        if let Some(granted) = self.granted_before(&request, began, not_after).await {
+            return self.answer(granted);
         }
         self.learn_clocks().await;
         let mut tries = 0;
         loop {
             tries += 1;
-            let now = leasehold_clock::now();
+            let now = self.now();
             if now > not_after {
                 return self.answer(Ok(Acquired::TooLate));
             }
@@ -70,8 +69,14 @@ impl Quorum {
         }
     }
 
-    /// The same request again, which was granted: the same answer, if a majority says that it still is.
-    async fn granted_before(&self, request: &Acquire, began: Moment) -> Option<Acquired> {
+    /// The same request again, which was granted: the same answer, if a majority says that it still is. None where it is certain that
+    /// it is not: then it is given back, and asked for afresh.
+    async fn granted_before(
+        &self,
+        request: &Acquire,
+        began: Moment,
+        not_after: Moment,
+    ) -> Option<Result<Acquired, Error>> {
         let names = self.state().holds.get(&request.request)?.names.clone();
         if names != request.names.as_slice() {
             // A part of it was given back: the rest is, too, and all is asked for anew.
@@ -81,16 +86,22 @@ impl Quorum {
             return None;
         }
         let held = self.state().holds.remove(&request.request)?;
-        let mut voting = Voting::repeat(self, &held.hold, began);
+        let ends = held.ends;
+        let mut voting = Voting::repeat(self, request.request, held, began, not_after);
         match unconstrained(|task| voting.poll(task)).await {
             Verdict::Granted(granted) => {
                 voting.keep(request.request, began + granted.left);
-                Some(Acquired::Granted(request.names.as_slice().iter().map(|_| granted).collect()))
+                Some(Ok(Acquired::Granted(request.names.as_slice().iter().map(|_| granted).collect())))
             }
             // Its right was taken away, or it ended: what is left of it is still its own to give back.
             Verdict::Busy { busy, .. } => {
-                voting.keep(request.request, held.ends);
-                Some(Acquired::Busy(busy))
+                voting.keep(request.request, ends);
+                Some(Ok(Acquired::Busy(busy)))
+            }
+            // Nobody says that it is gone: it stays in the books, to be asked for again or given back.
+            Verdict::Failed { error, .. } if error.outcome() == Outcome::Unknown => {
+                voting.keep(request.request, ends);
+                Some(Err(error))
             }
             // It is gone, and what is left of it must not stand in the way.
             Verdict::Failed { .. } => {
@@ -101,10 +112,10 @@ impl Quorum {
     }
 
     pub(super) async fn pause(&self, span: Duration) {
-        let until = leasehold_clock::now() + span;
-        let mut alarm = Alarm::new();
+        let until = self.now() + span;
+        let mut alarm = Alarm::new(self.host());
         std::future::poll_fn(|task| {
-            if leasehold_clock::now() >= until {
+            if self.now() >= until {
                 return Poll::Ready(());
             }
             alarm.set(until, task.waker());
@@ -128,6 +139,8 @@ struct Voting {
     flights: Flights<Vote>,
     quota: Quota,
     alarm: Alarm,
+    /// What it repeats was granted to this request, and lasts until then: it is no less granted when nobody waits for the repeat.
+    granted: Option<(RequestId, Moment)>,
 }
 
 impl Voting {
@@ -140,16 +153,21 @@ impl Voting {
         Self::of(quorum, begun, now)
     }
 
-    /// Asks once more for what was granted.
-    fn repeat(quorum: &Quorum, hold: &Hold, now: Moment) -> Self {
-        let begun = hold.repeat(now, &quorum.state().clocks);
-        Self::of(quorum, begun, now)
+    /// Asks once more for what was granted to a request, and waits until then for servers to say that they have it.
+    fn repeat(quorum: &Quorum, request: RequestId, held: Held, now: Moment, until: Moment) -> Self {
+        let (mut attempt, sends) = held.hold.repeat(now, &quorum.state().clocks);
+        attempt.wait_until(until);
+        let mut voting = Self::of(quorum, (attempt, sends), now);
+        // Votes that are still under way tell as much as those that are sent now.
+        voting.flights.join(held.late);
+        voting.granted = Some((request, held.ends));
+        voting
     }
 
     fn of(quorum: &Quorum, (attempt, sends): (Attempt, Vec<Send>), now: Moment) -> Self {
         let quorum = quorum.clone();
-        let (flights, quota, alarm) = (Flights::new(), Quota::default(), Alarm::new());
-        let mut voting = Self { quorum, attempt: Some(attempt), flights, quota, alarm };
+        let (flights, quota, alarm) = (Flights::new(), Quota::default(), Alarm::new(quorum.host()));
+        let mut voting = Self { quorum, attempt: Some(attempt), flights, quota, alarm, granted: None };
         voting.send(now, sends);
         voting
     }
@@ -166,7 +184,7 @@ impl Voting {
             let Some(attempt) = &mut self.attempt else { return Poll::Pending };
             let waker = self.quota.of(attempt.awaits(), task.waker());
             let landed = self.flights.poll(&self.quorum, &mut Context::from_waker(&waker));
-            let (now, mut guard) = (leasehold_clock::now(), self.quorum.shared.state());
+            let (now, mut guard) = (self.quorum.now(), self.quorum.shared.state());
             let state = &mut *guard;
             let sends = match landed {
                 Poll::Ready(Landed { server, round, sent, reply }) => {
@@ -191,13 +209,18 @@ impl Voting {
 
     /// It was granted: whatever is still under way is looked at later, and wakes nobody.
     fn keep(mut self, request: RequestId, ends: Moment) {
+        self.put_away(request, ends);
+    }
+
+    /// Into the books.
+    fn put_away(&mut self, request: RequestId, ends: Moment) {
         let Some(attempt) = self.attempt.take() else { return };
         let names = attempt.request().names.as_slice().to_vec();
         let mut held = Held { hold: Hold::of(attempt), names, ends, late: std::mem::take(&mut self.flights) };
         self.quorum.settle(&mut held);
         let joined_from = held.hold.vacant().next().map(|_| held.hold.joined_from());
         let mut state = self.quorum.state();
-        state.keep(leasehold_clock::now(), request, held);
+        state.keep(self.quorum.now(), request, held);
         if let Some(from) = joined_from {
             self.quorum.join_behind(&mut state, from, request);
         }
@@ -234,7 +257,7 @@ fn remains(request: &Acquire, name: Name) -> Release {
 
 /// Gives back what an attempt may have taken, name by name.
 fn sweeping(quorum: &Quorum, attempt: Attempt, late: Flights<Vote>) -> Sweeping {
-    let (now, rules) = (leasehold_clock::now(), &quorum.shared.rules);
+    let (now, rules) = (quorum.now(), &quorum.shared.rules);
     let lease = attempt.request().lease;
     let give_up = lease::surely_over(now + rules.limit(lease) * 4, lease);
     let names = attempt.request().names.as_slice();
@@ -248,10 +271,13 @@ fn sweeping(quorum: &Quorum, attempt: Attempt, late: Flights<Vote>) -> Sweeping 
 
 impl Drop for Voting {
     fn drop(&mut self) {
+        if self.quorum.shared.is_forked() {
+            return;
+        }
         // Nobody waits for the verdict any more.
-        if let Some(attempt) = self.attempt.take()
-            && !self.quorum.shared.is_forked()
-        {
+        if let Some((request, ends)) = self.granted {
+            self.put_away(request, ends);
+        } else if let Some(attempt) = self.attempt.take() {
             let late = std::mem::take(&mut self.flights);
             self.quorum.go_on(sweeping(&self.quorum, attempt, late));
         }
@@ -267,10 +293,10 @@ impl Quorum {
         }
         self.not_waited_for(&flights);
         let quorum = self.clone();
-        background::spawn(async move {
+        self.spawn(async move {
             while let Some(Landed { server, reply, .. }) = flights.next(&quorum).await {
                 if let Err(error) = reply {
-                    quorum.state().health.failed(server, leasehold_clock::now(), Some(error));
+                    quorum.state().health.failed(server, quorum.now(), Some(error));
                 }
             }
         });
@@ -287,7 +313,7 @@ impl Quorum {
         while let Some(landed) = held.late.ended(self) {
             let mut state = self.state();
             let State { clocks, health, .. } = &mut *state;
-            voted_late(&mut held.hold, leasehold_clock::now(), clocks, health, landed);
+            voted_late(&mut held.hold, self.now(), clocks, health, landed);
         }
     }
 }

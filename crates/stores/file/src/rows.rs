@@ -179,6 +179,7 @@ fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
     Ok(Row {
         owner,
         block: Block { first: Fence::new(unsigned(row.get(7)?)), len: row.get(8)? },
+        fenced: true,
         holds: SmallVec::new(),
         given: std::collections::VecDeque::new(),
         expires: StoreTime::default(),
@@ -286,10 +287,19 @@ fn save_waiters(connection: &Connection, name: &Name, before: &Record, after: &R
     for gone in before.waiters.iter().filter(|old| !now.contains_key(&old.client)) {
         connection.prepare_cached(DROP_WAITER)?.execute(params![name.as_str(), client_bytes(gone.client)])?;
     }
+    // From the first one on that stands elsewhere in line, all of them get a new turn.
+    let mut stayed = before.waiters.iter().map(|waiter| waiter.client).filter(|client| now.contains_key(client));
+    let mut in_place = true;
     for waiter in &after.waiters {
-        let sql = match then.get(&waiter.client) {
-            Some(until) if *until == waiter.until => continue,
-            Some(_) => KEEP_WAITER,
+        let known = then.get(&waiter.client);
+        in_place &= known.is_none() || stayed.next() == Some(waiter.client);
+        let sql = match known {
+            Some(until) if in_place && *until == waiter.until => continue,
+            Some(_) if in_place => KEEP_WAITER,
+            Some(_) => {
+                connection.prepare_cached(DROP_WAITER)?.execute(params![name.as_str(), client_bytes(waiter.client)])?;
+                PUT_WAITER
+            }
             None => PUT_WAITER,
         };
         let until = signed(waiter.until.as_nanos());

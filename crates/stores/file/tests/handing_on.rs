@@ -17,6 +17,7 @@ fn is_granted(store: &File, client: u64, kept: bool) -> bool {
         lease: Duration::from_secs(30),
         block: 1,
         seen: Fence::NONE,
+        clock: Default::default(),
         not_after: StoreTime::NEVER,
         enlist: false,
         kept,

@@ -235,6 +235,7 @@ mod tests {
                 lease: Duration::from_nanos(1),
                 block: 1,
                 seen: Fence::NONE,
+                clock: Default::default(),
                 not_after: StoreTime::NEVER,
                 enlist: false,
                 kept: false,

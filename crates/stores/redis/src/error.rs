@@ -27,8 +27,8 @@ pub(crate) fn reserved(name: &Name) -> Error {
 }
 
 pub(crate) fn reserved_owner(during: &'static str) -> Error {
-    let what =
-        "an owner 'mode', or one that begins with 'leasehold:', means something else where locks keep their owners";
+    let what = "an owner 'mode', one that begins with 'leasehold:', or one that is spelled like a generated one \
+                ('<uuid>:<number>'), means something else where locks keep their owners";
     Error::new(ErrorKind::BadArgument, during, what).with_hint("choose another owner")
 }
 

@@ -186,10 +186,16 @@ pub(crate) fn request_of(text: &str) -> Option<RequestId> {
     Some(RequestId { client: client_of(&uuid.replace('-', ""))?, number: number.parse().ok()? })
 }
 
-/// Owners that mean something else where a lock keeps its owner: a lock that lingers or was broken, and the mode of Redisson's
-/// read-write locks.
+/// Owners that mean something else where a lock keeps its owner: a lock that lingers or was broken, the mode of Redisson's read-write
+/// locks, and an owner that was generated, whose kind a lock does not tell.
 pub(crate) fn is_reserved_owner(owner: &StoreOwner) -> bool {
-    matches!(owner, StoreOwner::Shared(id) if id.starts_with("leasehold:") || &**id == "mode")
+    let StoreOwner::Shared(id) = owner else { return false };
+    id.starts_with("leasehold:") || &**id == "mode" || is_request(id)
+}
+
+/// Whether this is the id of a request, letter by letter.
+fn is_request(text: &str) -> bool {
+    request_of(text).is_some_and(|id| request(id) == text)
 }
 
 /// An owner with its kind before it.
@@ -260,6 +266,29 @@ mod tests {
             assert_eq!(space.client_of_hint("redisson_lock__channel:{a}"), None);
         }
         assert_eq!(space("app1:").client_of_hint(&space("").hint_channel(&client.to_string())), None);
+    }
+
+    #[test]
+    fn owners_that_a_lock_would_take_for_another_are_reserved() {
+        let is_reserved = |id: &str| is_reserved_owner(&StoreOwner::Shared(id.into()));
+        let generated = RequestId { client: ClientId([7, u64::MAX]), number: u64::MAX };
+        assert!(!is_reserved_owner(&StoreOwner::Private(generated)));
+        assert!(is_reserved(&request(generated)) && is_reserved("01234567-89ab-cdef-fedc-ba9876543210:0"));
+        assert!(is_reserved("mode") && is_reserved("leasehold:linger") && is_reserved("leasehold:broken:me"));
+        for other in [
+            "01234567-89AB-cdef-fedc-ba9876543210:42",
+            "0123456789ab-cdef-fedc-ba987654-3210:42",
+            "01234567-89ab-cdef-fedc-ba9876543210:042",
+            "01234567-89ab-cdef-fedc-ba9876543210:+42",
+            "01234567-89ab-cdef-fedc-ba9876543210:42:write",
+            "01234567-89ab-cdef-fedc-ba9876543210",
+            "me/01234567-89ab-cdef-fedc-ba9876543210:42",
+            "Mode",
+            "modes",
+            "leasehold",
+        ] {
+            assert!(!is_reserved(other), "{other}");
+        }
     }
 
     #[test]

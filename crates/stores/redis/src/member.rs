@@ -120,6 +120,9 @@ impl Member for Redis {
     }
 
     fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<Upheld>> {
+        if leases.iter().any(|renew| keys::is_reserved_owner(&renew.lease.owner)) {
+            return self.refused(error::reserved_owner("renew"));
+        }
         let inner = self.0.clone();
         self.call(async move {
             let synced = inner.is_synced().await;

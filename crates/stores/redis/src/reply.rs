@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::fence::FENCE_JUMP;
 use leasehold_core::port::{
     About, Acquire, Acquired, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed,
 };
@@ -113,8 +114,11 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
 }
 
 /// The grant of an ordinary acquire, of which only the first fence need be told.
-pub(crate) fn granted_as_asked(request: &Acquire, first: Fence) -> SmallVec<[Granted; 1]> {
-    let block = Block { first, len: request.block.max(1) };
+pub(crate) fn granted_as_asked(request: &Acquire, first: Fence, is_jump: bool) -> SmallVec<[Granted; 1]> {
+    let block = match is_jump {
+        true => Block { first: first.plus(FENCE_JUMP), len: 1 },
+        false => Block { first, len: request.block.max(1) },
+    };
     smallvec![Granted { block, holds: 1, left: Duration::from_millis(millis(request.lease)) }]
 }
 

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use leasehold_core::fence::COARSE;
 use leasehold_core::port::{Acquire, Give, Release};
 use leasehold_core::{Error, ErrorKind, Fence, Names, Outcome, StoreOwner, StoreTime};
 use redis::{Cmd, Value};
@@ -68,9 +69,9 @@ struct Asked<T> {
 pub(crate) enum Answer {
     /// What the script says that does one alone.
     Whole(Result<Value, Error>),
-    /// It was done together with others, at that time; an acquire has this first fence. So many wait for what was released, where that is
-    /// known.
-    Done { at: StoreTime, first: Fence, waiters: Option<u32> },
+    /// It was done together with others, at that time; an acquire has this first fence, or a jump further on just one. So many wait for what
+    /// was released, where that is known.
+    Done { at: StoreTime, first: Fence, is_jump: bool, waiters: Option<u32> },
     /// Nothing was done: it has to be asked alone.
     Alone(Option<Going>),
 }
@@ -184,7 +185,10 @@ impl Inner {
             }
             several => {
                 let command = acquire_many_command(self, several);
-                self.tell_all(line, &self.scripts.acquire_many, &command, asked).await;
+                let jumped = self.tell_all(line, &self.scripts.acquire_many, &command, asked).await;
+                for (asked, at, first) in jumped {
+                    asked.tell(Answer::Done { at, first, is_jump: true, waiters: Some(0) });
+                }
             }
         }
     }
@@ -206,28 +210,28 @@ impl Inner {
 
     /// Tells the first in line of what was given back and heard by somebody. That this fails is no failure of a release: whoever waits asks
     /// again before long.
-    async fn tell_lines(&self, heard: Vec<(Asked<Release>, StoreTime)>) {
+    async fn tell_lines(&self, heard: Vec<(Asked<Release>, StoreTime, Fence)>) {
         if heard.is_empty() {
             return;
         }
         let script = &self.scripts.tell;
         let answer = self.run(script, tell_command(self, &heard)).await;
         let mut waiting = answer.and_then(Parts::of);
-        for (asked, at) in heard {
+        for (asked, at, first) in heard {
             // The clock of the release: what comes through after that one is not given back by it.
             let waiters = waiting.as_mut().ok().and_then(|waiting| waiting.count().ok());
-            asked.tell(Answer::Done { at, first: Fence::NONE, waiters });
+            asked.tell(Answer::Done { at, first, is_jump: false, waiters });
         }
     }
 
-    /// Those are left that were released, and heard by somebody.
+    /// Those are left that were done otherwise: a release that was heard by somebody, an acquire by a jump.
     async fn tell_all<T>(
         &self,
         line: &Line,
         script: &Script,
         command: &Cmd,
         asked: Vec<Asked<T>>,
-    ) -> Vec<(Asked<T>, StoreTime)> {
+    ) -> Vec<(Asked<T>, StoreTime, Fence)> {
         let answers = match self.link.send_on(line.clone(), command).await {
             Ok(value) => done(value, asked.len()),
             Err(failed) => {
@@ -242,15 +246,15 @@ impl Inner {
         };
         match answers {
             Ok((at, first, done)) => {
-                let mut heard = Vec::new();
+                let mut otherwise = Vec::new();
                 for (asked, became) in asked.into_iter().zip(done) {
                     match became {
-                        Became::Done => asked.tell(Answer::Done { at, first, waiters: Some(0) }),
-                        Became::Heard => heard.push((asked, at)),
+                        Became::Done => asked.tell(Answer::Done { at, first, is_jump: false, waiters: Some(0) }),
+                        Became::Otherwise => otherwise.push((asked, at, first)),
                         Became::Nothing => asked.tell(Answer::Alone(None)),
                     }
                 }
-                return heard;
+                return otherwise;
             }
             // One among them may be the reason, as where its user has no rights.
             Err(error) if error.outcome() == Outcome::NotApplied => {
@@ -291,8 +295,8 @@ async fn all<F: Future<Output = ()> + Unpin>(mut calls: Vec<F>) {
 #[derive(Clone, Copy)]
 enum Became {
     Done,
-    /// It was released, and somebody heard it.
-    Heard,
+    /// It was released, and somebody heard it; or granted one fence by a jump.
+    Otherwise,
     Nothing,
 }
 
@@ -306,7 +310,7 @@ fn done(value: Value, requests: usize) -> Result<(StoreTime, Fence, Vec<Became>)
         let place = parts.number()?;
         let became = usize::try_from(place.unsigned_abs()).ok().and_then(|place| done.get_mut(place.checked_sub(1)?));
         *became.ok_or_else(|| error::unreadable("a place that was not asked for"))? =
-            if place < 0 { Became::Heard } else { Became::Nothing };
+            if place < 0 { Became::Otherwise } else { Became::Nothing };
     }
     Ok((at, first, done))
 }
@@ -327,7 +331,9 @@ fn acquire_many_command(inner: &Inner, asked: &[Asked<Acquire>]) -> Cmd {
     let first = &asked[0].request;
     let (mut seen, mut not_after) = (first.seen, first.not_after);
     for Asked { request, .. } in asked {
-        (seen, not_after) = (seen.max(request.seen), not_after.min(request.not_after));
+        // As fences they would have to be above this for a clock that was not set back.
+        let floor = Fence::at(request.clock.floor - COARSE);
+        (seen, not_after) = (seen.max(request.seen).max(floor), not_after.min(request.not_after));
     }
     command.arg(reply::millis(first.lease)).arg(first.block.max(1)).arg(seen.get()).arg(reply::micros(not_after));
     command.arg(reply::about(&first.about));
@@ -338,10 +344,13 @@ fn acquire_many_command(inner: &Inner, asked: &[Asked<Acquire>]) -> Cmd {
 }
 
 fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
-    let each = if inner.layout == Layout::Redisson { 1 } else { 2 };
+    let each = if inner.layout == Layout::Redisson { 2 } else { 3 };
     let mut command = store::calling(&inner.scripts.release_many, asked.len() * each);
     for Asked { request, .. } in asked {
         command.arg(inner.space.keys(&request.name).lock());
+    }
+    for Asked { request, .. } in asked {
+        command.arg(inner.space.keys(&request.name).fence());
     }
     if inner.layout == Layout::Plain {
         for Asked { request, .. } in asked {
@@ -353,6 +362,9 @@ fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
         let Give::Hold(id) = request.give else { unreachable!("it may not share a call") };
         command.arg(keys::request(id));
     }
+    for Asked { request, .. } in asked {
+        command.arg(store::number_of(request.fence));
+    }
     if inner.layout == Layout::Redisson {
         for Asked { request, .. } in asked {
             command.arg(inner.space.keys(&request.name).channel());
@@ -361,13 +373,13 @@ fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
     command
 }
 
-fn tell_command(inner: &Inner, heard: &[(Asked<Release>, StoreTime)]) -> Cmd {
+fn tell_command(inner: &Inner, heard: &[(Asked<Release>, StoreTime, Fence)]) -> Cmd {
     let mut command = store::calling(&inner.scripts.tell, heard.len() * 3);
-    for (Asked { request, .. }, _) in heard {
+    for (Asked { request, .. }, ..) in heard {
         let keys = inner.space.keys(&request.name);
         command.arg(keys.lock()).arg(keys.line()).arg(keys.heard());
     }
-    for (Asked { request, .. }, _) in heard {
+    for (Asked { request, .. }, ..) in heard {
         command.arg(request.name.as_str());
     }
     command

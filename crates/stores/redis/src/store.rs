@@ -10,7 +10,7 @@ use leasehold_core::port::{
     Renewed, Reply,
 };
 use leasehold_core::{
-    Capability, ClientId, Consistency, Error, ErrorKind, Fencing, Identity, Moment, Name, Names, Outcome, Store,
+    Capability, ClientId, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Moment, Name, Names, Outcome, Store,
     StoreClock, StoreOwner, StoreTime,
 };
 use redis::Cmd;
@@ -83,7 +83,7 @@ impl Redis {
             scripts: Scripts::of(config.layout),
             link,
             ears,
-            clock: Mutex::new(StoreClock::new(Moment::default(), StoreTime::default())),
+            clock: Mutex::new(StoreClock::new(Moment::default(), Moment::default(), StoreTime::default())),
             lines: Mutex::default(),
             sharing: Sharing::default(),
             scanned: list::Scanned::default(),
@@ -225,7 +225,9 @@ pub(crate) fn acquire_command(inner: &Inner, request: &Acquire) -> Cmd {
         .arg(reply::micros(request.not_after))
         .arg(&keys::client(request.request.client))
         .arg(u8::from(request.enlist))
-        .arg(reply::about(&request.about));
+        .arg(reply::about(&request.about))
+        .arg(Fence::at(request.clock.floor).get())
+        .arg(Fence::at(request.clock.ceiling).get());
     command
 }
 
@@ -263,13 +265,17 @@ pub(crate) fn is_untold(inner: &Inner, busy: &Busy) -> bool {
     inner.layout == Layout::Plain && busy.holder.as_ref().is_some_and(|holder| holder.fence.is_none())
 }
 
+/// A fence for a script; nothing where there is none.
+pub(crate) fn number_of(fence: Option<Fence>) -> String {
+    fence.map(|fence| fence.get().to_string()).unwrap_or_default()
+}
+
 pub(crate) fn release_command(inner: &Inner, request: &Release, quietly: bool) -> Cmd {
     let (give, id) = match request.give {
         Give::Hold(id) => ("hold", keys::request(id)),
         Give::One(id) => ("one", keys::request(id)),
         Give::All => ("all", String::new()),
     };
-    let number = |fence: Option<leasehold_core::Fence>| fence.map(|fence| fence.get().to_string()).unwrap_or_default();
     let mut command = calling(&inner.scripts.release, parts(inner.layout));
     add_keys(&mut command, inner, &request.name);
     command
@@ -277,8 +283,8 @@ pub(crate) fn release_command(inner: &Inner, request: &Release, quietly: bool) -
         .arg(keys::tag(&request.owner))
         .arg(id)
         .arg(give)
-        .arg(number(request.fence))
-        .arg(number(request.last_used))
+        .arg(number_of(request.fence))
+        .arg(number_of(request.last_used))
         .arg(reply::millis(request.linger))
         .arg(&keys::client(request.client))
         .arg(u8::from(request.rejoin))
@@ -350,8 +356,8 @@ impl Store for Redis {
                 false => Answer::Alone(None),
             };
             let answer = match shared {
-                Answer::Done { at, first, .. } => {
-                    return Ok((at, Acquired::Granted(reply::granted_as_asked(&request, first))));
+                Answer::Done { at, first, is_jump, .. } => {
+                    return Ok((at, Acquired::Granted(reply::granted_as_asked(&request, first, is_jump))));
                 }
                 Answer::Whole(answer) => answer,
                 Answer::Alone(_going) => inner.run(&inner.scripts.acquire, acquire_command(&inner, &request)).await,
@@ -379,6 +385,9 @@ impl Store for Redis {
     }
 
     fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
+        if leases.iter().any(|renew| keys::is_reserved_owner(&renew.lease.owner)) {
+            return self.refused(error::reserved_owner("renew"));
+        }
         let inner = self.0.clone();
         let script = &inner.scripts.renew;
         let mut command = calling(script, leases.len() * 2);

@@ -29,7 +29,7 @@ crate::cases! {
 
 /// How many polls a call takes before and after it is applied.
 const POLLS: u32 = 2;
-/// More polls than any acquire here needs.
+/// So many polls are tried where an acquire is not to be granted. On a busy machine one that is may need more.
 const MANY: u32 = 64;
 
 /// So many polls come one after the other. Then each gives an answer time to cross a network, on a machine that is busy.
@@ -62,21 +62,21 @@ async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
     None
 }
 
-/// Drops an acquire after 0, 1, 2, … polls until it is granted; each time nothing is left, and another gets it at once.
+/// Drops an acquire after 0, 1, 2, … polls until it is granted, which the limit of the trial waits for; each time nothing is left, and another gets it at once.
 async fn at_every_await(world: &World, lock: impl Fn(&Client) -> Lock) -> Checked {
     let (client, _chaos) = slow_client(world).await?;
     let other = world.client().await?;
-    for polls in 0..MANY {
+    for polls in 0.. {
         let done = polled(polls, lock(&client).acquire()).await.transpose()?.is_some();
         world.quiet(&client).await?;
         let guard = lock(&other).try_acquire().await?.granted().ok_or(format!("still held after {polls} polls"))?;
         guard.release().await?;
         if done {
             assert!(polls > POLLS, "no await was seen");
-            return world.empty().await;
+            break;
         }
     }
-    Err("it was never granted".into())
+    world.empty().await
 }
 
 async fn an_acquire_at_every_await(world: World) -> Checked {
@@ -122,13 +122,15 @@ async fn a_queued_acquire_at_every_await(world: World) -> Checked {
 async fn a_release_at_every_await(world: World) -> Checked {
     let ((client, _chaos), other) = (slow_client(&world).await?, world.client().await?);
     let mut done = false;
-    for polls in 0..MANY {
+    for polls in 0.. {
         let guard = granted(&client.lock("a")).await?;
         done |= polled(polls, guard.release()).await.transpose()?.is_some();
         drop(granted(&other.lock("a")).await?);
         world.quiet(&client).await?;
+        if done && polls >= MANY {
+            break;
+        }
     }
-    assert!(done, "no release was finished");
     world.empty().await
 }
 

@@ -181,11 +181,11 @@ fn futures_without_a_runtime(world: &World) -> Checked {
 fn a_client_outlives_its_runtime(world: &World) -> Checked {
     let first = Builder::new_current_thread().enable_all().build()?;
     let client = first.block_on(world.client())?;
-    let guard = first.block_on(granted(&client.lock("a").keep(world.short())))?;
+    let guard = first.block_on(granted(&client.lock("a").keep(world.kept())))?;
     drop(first);
     let second = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     second.block_on(async {
-        tokio::time::sleep(world.short() * 3).await;
+        tokio::time::sleep(world.kept() * 2).await;
         assert!(guard.is_valid(), "the keeper ended with the runtime");
         guard.release().await?;
         drop(granted(&client.lock("a")).await?);

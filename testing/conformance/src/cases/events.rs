@@ -1,6 +1,7 @@
 //! Every step is an event, and users can put layers of their own around a store.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use leasehold::{Break, Event, Store};
 
@@ -73,7 +74,8 @@ async fn of_waiting_and_passing_on(world: World) -> Checked {
     let heard = Heard::default();
     let client = world.builder().listener(heard.listener()).connect().await?;
     let queue = async || {
-        let lock = client.lock("a");
+        // However slow the machine is, there is time left for passing it on.
+        let lock = client.lock("a").budget(Duration::from_secs(10));
         let before = heard.words().len();
         let task = tokio::spawn(async move { lock.acquire().await });
         eventually(async || heard.words().len() > before).await?;
@@ -95,7 +97,7 @@ async fn of_waiting_and_passing_on(world: World) -> Checked {
 async fn of_renewing_and_losing(world: World) -> Checked {
     let (heard, chaos) = (Heard::default(), Chaos::new());
     let client = world.builder().layer(chaos.clone()).listener(heard.listener()).connect().await?;
-    let guard = granted(&client.lock("a").keep(world.short() * 3)).await?;
+    let guard = granted(&client.lock("a").keep(world.kept() * 2)).await?;
     eventually(async || heard.has("renewed 1 true")).await?;
     chaos.next(Kind::Renew, 1, Fault::LoseRequest(leasehold::Outcome::Unknown));
     eventually(async || heard.has("renewed 0 false")).await?;
@@ -130,7 +132,7 @@ async fn a_layer_sees_callers_and_keeper(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.builder().layer(count).layer(chaos.clone()).connect().await?;
     assert_eq!(*layered.lock().unwrap_or_else(PoisonError::into_inner), 2);
-    let guard = granted(&client.lock("a").keep(world.short())).await?;
+    let guard = granted(&client.lock("a").keep(world.kept())).await?;
     eventually(async || chaos.count(Kind::Renew) > 0).await?;
     Ok(guard.release().await?)
 }

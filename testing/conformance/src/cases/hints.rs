@@ -1,10 +1,12 @@
-//! Waiting: notified where the store can, spinning where it is asked for; a lost hint costs about a second.
+//! Waiting: notified where the store can, spinning where it is asked for; a lost hint costs a recheck. How long each takes is for a
+//! bench to say: here counts by what a waiter is woken.
 
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Lock, WaitMode};
+use tokio::task::JoinSet;
 
-use crate::case::{Checked, Failure, Need};
+use crate::case::{Checked, Need};
 use crate::chaos::{Chaos, Fault, Kind};
 use crate::world::{World, eventually, granted, soon};
 
@@ -18,57 +20,55 @@ crate::cases! {
     async spinning;
 }
 
-/// How long it takes from the release to the waiter's grant, once the waiter sleeps.
-async fn hand_over(holder: &Client, lock: Lock, asleep: impl AsyncFnMut() -> bool) -> Result<Duration, Failure> {
+/// A release, and the waiter's grant, once the waiter sleeps.
+async fn hand_over(holder: &Client, lock: Lock, asleep: impl AsyncFnMut() -> bool) -> Checked {
     let held = granted(&holder.lock("a")).await?;
-    let waiting = tokio::spawn(async move {
-        let guard = lock.acquire().await?;
-        let when = Instant::now();
-        guard.release().await?;
-        Ok::<_, leasehold::Error>(when)
-    });
+    let waiting = tokio::spawn(async move { lock.acquire().await?.release().await });
     eventually(asleep).await?;
     held.release().await?;
-    let released = Instant::now();
-    Ok(soon("the waiter", waiting).await???.saturating_duration_since(released))
+    Ok(soon("the waiter", waiting).await???)
 }
 
+/// Only by a hint: what it asks before one comes is held up.
 async fn wake_a_waiter(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
-    let mut total = Duration::ZERO;
     for _ in 0..10 {
         let before = chaos.count(Kind::Acquire);
-        total += hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Acquire) >= before + 2).await?;
+        let asleep = async || {
+            let asleep = chaos.count(Kind::Acquire) >= before + 2;
+            if asleep {
+                chaos.only_when_told();
+            }
+            asleep
+        };
+        hand_over(&holder, client.lock("a"), asleep).await?;
     }
-    assert!(total < Duration::from_secs(4), "ten hand-overs took {total:?}: nobody was told");
     Ok(())
 }
 
-/// One release wakes one of many waiting clients.
+/// One release wakes one of many waiting clients. Whoever rechecks meanwhile asks as well; a herd asks at every release.
 async fn wake_one_waiter(world: World) -> Checked {
-    const WAITERS: u64 = 8;
+    const WAITERS: u32 = 8;
+    const FEW: u32 = 4;
     let (chaos, holder) = (Chaos::new(), world.client().await?);
-    let held = granted(&holder.lock("a")).await?;
-    let mut waiting = Vec::new();
+    let mut held = granted(&holder.lock("a")).await?;
+    let mut waiting = JoinSet::new();
     for _ in 0..WAITERS {
         let client = world.client_over(&chaos).await?;
-        waiting
-            .push(tokio::spawn(async move { Ok::<_, leasehold::Error>((client.lock("a").acquire().await?, client)) }));
+        waiting.spawn(async move { client.lock("a").acquire().await });
     }
-    eventually(async || chaos.count(Kind::Acquire) >= 2 * WAITERS).await?;
-    eventually(async || holder.inspect("a").await.is_ok_and(|status| status.waiters == Some(WAITERS as u32))).await?;
-    let (before, began) = (chaos.count(Kind::Acquire), Instant::now());
-    held.release().await?;
-    eventually(async || waiting.iter().any(tokio::task::JoinHandle::is_finished)).await?;
-    let asked = chaos.count(Kind::Acquire) - before;
-    // Whoever rechecks after a second is not woken by the release.
-    assert!(asked < WAITERS || began.elapsed() > Duration::from_millis(500), "one release woke {asked} of {WAITERS}");
-    for task in &waiting {
-        if !task.is_finished() {
-            task.abort();
-        }
+    eventually(async || chaos.count(Kind::Acquire) >= 2 * u64::from(WAITERS)).await?;
+    eventually(async || holder.inspect("a").await.is_ok_and(|status| status.waiters == Some(WAITERS))).await?;
+    let mut asked = Vec::new();
+    for waiters in (FEW..=WAITERS).rev() {
+        let before = chaos.count(Kind::Acquire);
+        held.release().await?;
+        held = soon("a waiter", waiting.join_next()).await?.ok_or("nobody waits")???;
+        asked.push((chaos.count(Kind::Acquire) - before, waiters));
     }
+    let one = asked.iter().any(|(asked, waiters)| *asked < u64::from(*waiters));
+    assert!(one, "every release woke all: (asked, waiting) {asked:?}");
     Ok(())
 }
 
@@ -76,9 +76,7 @@ async fn lost_on_purpose(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
     chaos.lose_hints(true);
-    let took = hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Acquire) >= 2).await?;
-    assert!(took < Duration::from_millis(1_200), "a lost hint cost {took:?}");
-    Ok(())
+    hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Acquire) >= 2).await
 }
 
 /// The one that sleeps for all of a client's tasks goes away: the next sleeps in its place.
@@ -96,9 +94,7 @@ async fn lost_and_the_first_in_line_has_gone(world: World) -> Checked {
     first.abort();
     assert!(soon("the first", first).await?.is_err_and(|error| error.is_cancelled()));
     held.release().await?;
-    let began = Instant::now();
     assert!(soon("the second", second).await???);
-    assert!(began.elapsed() < Duration::from_millis(1_200), "it took {:?}", began.elapsed());
     world.quiet(&client).await
 }
 
@@ -106,24 +102,30 @@ async fn a_subscription_that_fails(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
     chaos.next(Kind::Watch, 3, Fault::LoseRequest(leasehold::Outcome::Unknown));
-    let took = hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Watch) >= 4).await?;
-    assert!(took < Duration::from_millis(1_200), "it took {took:?}");
+    hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Watch) >= 4).await?;
     world.quiet(&client).await
 }
 
-/// Released after the waiter was refused and before it is subscribed: it asks again once it is, and does not sleep.
+/// Released after the waiter was refused and before it is subscribed: it asks again once it is, and does not sleep. A sleep would end
+/// with a recheck, a second after the subscription: so the quickest of some tries tells, also on a busy machine.
 async fn a_release_before_the_subscription(world: World) -> Checked {
-    let (chaos, holder) = (Chaos::new(), world.client().await?);
-    let client = world.client_over(&chaos).await?;
-    let held = granted(&holder.lock("a")).await?;
-    chaos.next(Kind::Watch, 1, Fault::Hang);
-    let waiting = tokio::spawn(async move { client.lock("a").acquire().await.map(|guard| guard.is_valid()) });
-    eventually(async || chaos.count(Kind::Watch) == 1).await?;
-    held.release().await?;
-    let began = Instant::now();
-    chaos.calm();
-    assert!(soon("the waiter", waiting).await???);
-    assert!(began.elapsed() < Duration::from_millis(700), "it slept for {:?}", began.elapsed());
+    const TRIES: usize = 5;
+    let holder = world.client().await?;
+    let mut quickest = Duration::MAX;
+    for _ in 0..TRIES {
+        let chaos = Chaos::new();
+        let client = world.client_over(&chaos).await?;
+        let held = granted(&holder.lock("a")).await?;
+        chaos.next(Kind::Watch, 1, Fault::Hang);
+        let waiting = tokio::spawn(async move { client.lock("a").acquire().await?.release().await });
+        eventually(async || chaos.count(Kind::Watch) == 1).await?;
+        held.release().await?;
+        let began = Instant::now();
+        chaos.calm();
+        soon("the waiter", waiting).await???;
+        quickest = quickest.min(began.elapsed());
+    }
+    assert!(quickest < Duration::from_millis(800), "it slept for {quickest:?}");
     Ok(())
 }
 
@@ -131,8 +133,7 @@ async fn spinning(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
     let lock = client.lock("a").wait_mode(WaitMode::Spinning);
-    let took = hand_over(&holder, lock, async || chaos.count(Kind::Acquire) >= 4).await?;
-    assert!(took < Duration::from_secs(2), "it took {took:?}");
+    hand_over(&holder, lock, async || chaos.count(Kind::Acquire) >= 4).await?;
     assert_eq!(chaos.count(Kind::Watch), 0, "a spinning waiter subscribed");
     assert!(chaos.count(Kind::Acquire) < 100, "pauses do not grow");
     world.quiet(&client).await

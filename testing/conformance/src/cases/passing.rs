@@ -32,7 +32,7 @@ async fn load(world: &World, budget: Duration, tasks: u64, times: u64) -> Result
         set.spawn(async move {
             for _ in 0..times {
                 let guard = granted(&lock).await?;
-                gate.pass(guard.fence())?;
+                gate.pass(guard.fence(), guard.owner())?;
                 let before = last.swap(guard.fence().get(), Ordering::SeqCst);
                 assert!(before < guard.fence().get(), "fences {before} and {} in this order", guard.fence());
                 tokio::task::yield_now().await;
@@ -104,18 +104,20 @@ async fn asked_for(world: &World, lock: impl Fn(&Client) -> leasehold::Lock) -> 
 }
 
 async fn never_to_or_from_an_explicit_owner(world: World) -> Checked {
-    assert_eq!(asked_for(&world, |client| client.lock("a")).await?, 1, "nothing was passed on at all");
+    let passed_on = |client: &Client| client.lock("a").budget(Duration::from_secs(10));
+    assert_eq!(asked_for(&world, passed_on).await?, 1, "nothing was passed on at all");
     let count = AtomicU64::new(0);
     let different = |client: &Client| {
         let owner = Owner::explicit(format!("owner-{}", count.fetch_add(1, Ordering::Relaxed)));
-        client.lock("a").owned_by(&owner.expect("a good owner"))
+        passed_on(client).owned_by(&owner.expect("a good owner"))
     };
     assert!(asked_for(&world, different).await? >= 3);
     Ok(())
 }
 
 async fn never_from_a_fixed_lease(world: World) -> Checked {
-    let asked = asked_for(&world, |client| client.lock("a").lease(Duration::from_secs(10))).await?;
+    let lock = |client: &Client| client.lock("a").lease(Duration::from_secs(60)).budget(Duration::from_secs(10));
+    let asked = asked_for(&world, lock).await?;
     assert!(asked >= 3, "a fixed lease was passed on");
     Ok(())
 }

@@ -90,15 +90,15 @@ async fn of_an_explicit_owner_in_two_clients(world: World) -> Checked {
 async fn of_an_explicit_owner_takes_the_longer_lease(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;
-    let long = granted(&one.lock("a").owned_by(&me).lease(Duration::from_secs(30))).await?;
+    let long = granted(&one.lock("a").owned_by(&me).lease(Duration::from_secs(600))).await?;
     let short = granted(&two.lock("a").owned_by(&me).lease(world.short())).await?;
-    assert!(short.time_left().is_some_and(|left| left <= world.short()), "a guard goes by what was asked");
+    assert!(short.time_left().is_none_or(|left| left <= world.short()), "a guard goes by what was asked");
     soon("the shorter end", short.lost()).await?;
     assert!(long.is_valid());
     drop(short);
     world.quiet(&two).await?;
     let holders = one.inspect("a").await?.holders;
-    assert!(holders[0].left.is_some_and(|left| left > Duration::from_secs(10)), "{holders:?}");
+    assert!(holders[0].left.is_some_and(|left| left > Duration::from_secs(300)), "{holders:?}");
     Ok(long.release().await?)
 }
 
@@ -117,10 +117,10 @@ async fn never_by_accident(world: World) -> Checked {
 async fn that_needs_longer_asks_the_store(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    let outer = granted(&client.lock("a").lease(world.short() * 2)).await?;
-    let inner = granted(&client.lock("a").owned_by(outer.owner()).lease(Duration::from_secs(10))).await?;
+    let outer = granted(&client.lock("a").lease(world.kept())).await?;
+    let inner = granted(&client.lock("a").owned_by(outer.owner()).lease(Duration::from_secs(600))).await?;
     assert_eq!(chaos.count(Kind::Renew), 1);
-    assert!(inner.time_left().is_some_and(|left| left > Duration::from_secs(5)));
+    assert!(inner.time_left().is_some_and(|left| left > Duration::from_secs(300)));
     soon("the outer one's end", outer.lost()).await?;
     assert!(inner.is_valid(), "the inner one ended with the outer one");
     assert!(world.client().await?.lock("a").try_acquire().await?.is_busy());

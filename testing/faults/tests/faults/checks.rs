@@ -7,7 +7,7 @@ use leasehold_conformance::child::planted::Planted;
 use leasehold_faults::Failure;
 use leasehold_faults::history::now;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, TOLD_LATE};
 use crate::{Checked, Proof, objects, wait};
 
 pub(crate) const CASES: &[Proof] = &[
@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Proof] = &[
     ("a_fence_that_stands_still_is_seen", || objects(wait(a_stopped_holder(Planted::FirstFence)), "the fence")),
 ];
 
-const LEASE: Duration = Duration::from_millis(1_500);
+const LEASE: Duration = Duration::from_secs(3);
 /// Longer than a write to the store takes.
 const WRITE: Duration = Duration::from_millis(50);
 
@@ -36,7 +36,8 @@ async fn a_stopped_holder(bug: Planted) -> Checked {
         scene.holder_has_it_again(back).await?;
         scene.crowd_works(back).await?;
     } else {
-        tokio::time::sleep(LEASE).await;
+        // For longer than anybody may be told late.
+        tokio::time::sleep(TOLD_LATE + LEASE).await;
     }
     scene.end().await?;
     Ok(())

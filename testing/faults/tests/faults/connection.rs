@@ -19,14 +19,14 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const LEASE: Duration = Duration::from_secs(3);
-const LONG: Duration = Duration::from_secs(6);
-const SHORT: Duration = Duration::from_millis(1_500);
+const LONG: Duration = Duration::from_secs(18);
+const SHORT: Duration = Duration::from_secs(3);
 /// How many replies are cut.
 const CUTS: usize = 40;
 /// Several replies.
 const BYTES: u32 = 1_000;
 /// How long a cut may take to come: there are replies all the time.
-const CUT_WITHIN: Duration = Duration::from_secs(20);
+const CUT_WITHIN: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(1);
 
 fn cut_in_the_middle_of_replies(layout: Layout) -> Checked {

@@ -4,6 +4,7 @@
 
 mod checks;
 mod connection;
+mod fences;
 mod many;
 mod redlock;
 mod scene;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         _ => Trial::test(name, || run().map_err(Failed::from)),
     };
     let mut trials = Vec::new();
-    for (name, run) in server::CASES.iter().chain(connection::CASES).chain(many::CASES) {
+    for (name, run) in server::CASES.iter().chain(connection::CASES).chain(many::CASES).chain(fences::CASES) {
         for layout in LAYOUTS {
             trials.push(redis(format!("redis-{layout}::{name}"), Box::new(move || run(layout))));
         }

@@ -24,7 +24,7 @@ const AT_A_TIME: usize = 256;
 /// A client has one for callers, and one of the keeper's own.
 const CONNECTIONS: usize = 2;
 /// How late something may be that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Keys that do not begin so; keys that never expire; the longest time in days until one does.
@@ -137,7 +137,8 @@ fn many(names: usize) -> usize {
 }
 
 async fn connect(server: &Redis, layout: Layout) -> Result<Client, Failure> {
-    Ok(Client::connect(&url(server.address(), layout)).await?)
+    // A machine that is busy with so many answers later than usual.
+    Ok(Client::connect(&format!("{}&timeout=30s", url(server.address(), layout))).await?)
 }
 
 /// No lock, no waiter; nothing that stays for ever, and the fences for days, not for weeks.

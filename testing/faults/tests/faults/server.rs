@@ -8,7 +8,7 @@ use leasehold_faults::history::now;
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 
-use crate::scene::Scene;
+use crate::scene::{AWAKE_WITHIN, Scene, TOLD_LATE};
 use crate::{Case, Checked, Layout, Proof, objects, url, wait};
 
 pub(crate) const CASES: &[Case] = &[
@@ -35,9 +35,9 @@ pub(crate) const PLANTED: &[Proof] = &[
 ];
 
 const LEASE: Duration = Duration::from_secs(3);
-/// So that half of it is well apart from what a renewal every third leaves.
-const LONG: Duration = Duration::from_secs(6);
-const SHORT: Duration = Duration::from_millis(1_500);
+/// So that half of it is well apart from what a renewal every third leaves: by a sixth.
+const LONG: Duration = Duration::from_secs(18);
+const SHORT: Duration = Duration::from_secs(3);
 
 async fn restarted_empty(layout: Layout, bug: Planted) -> Checked {
     let mut server = Redis::start()?;
@@ -55,7 +55,7 @@ async fn flushed(layout: Layout, bug: Planted) -> Checked {
     if bug == Planted::HidesRenewals {
         // It is never told; so it is waited until that is too long.
         scene.forgot(from, true)?;
-        tokio::time::sleep(LEASE).await;
+        tokio::time::sleep(LEASE + TOLD_LATE).await;
         return scene.end().await.map(drop);
     }
     forgotten(scene, from).await
@@ -145,7 +145,7 @@ async fn stopped_for_two_leases(layout: Layout, bug: Planted) -> Checked {
         scene.holder_is_told().await?;
     } else {
         // It goes on for longer than anything may be late.
-        tokio::time::sleep(SHORT).await;
+        tokio::time::sleep(SHORT + TOLD_LATE).await;
     }
     scene.end().await?;
     Ok(())
@@ -167,7 +167,7 @@ async fn a_waiter_that_sleeps() -> Checked {
     let from = now();
     server.flush()?;
     let back = scene.forgot(from, true)?;
-    tokio::time::sleep(LEASE).await;
+    tokio::time::sleep(LEASE + AWAKE_WITHIN).await;
     scene.waiter.remote.go_on()?;
     scene.waiter_has_it(back).await
 }

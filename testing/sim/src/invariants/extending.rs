@@ -47,3 +47,19 @@ pub fn extended(scene: &Scene<'_>, client: usize, asked: Extension) -> Verdict {
         )
     })
 }
+
+/// A task is told that its lease was not lengthened because it is lost.
+pub fn refused(scene: &Scene<'_>, client: usize, asked: Extension) -> Verdict {
+    let process = &scene.processes[client];
+    let now = process.clock.moment(scene.at);
+    let left = process.table.time_left(now, &scene.names[asked.name], asked.hold);
+    // What was asked for may be over when it is answered, though the hold lasts for longer than that.
+    let in_vain = now + process.skipped >= lease::deadline(asked.asked, asked.term);
+    match left.filter(|_| !in_vain) {
+        None => Ok(()),
+        Some(left) => {
+            let what = format!("{:?} of client {client} is told that it is lost, and has {left:?}", asked.hold);
+            broken("results of extend", Some(asked.name), what)
+        }
+    }
+}

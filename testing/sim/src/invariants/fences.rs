@@ -1,4 +1,7 @@
 //! The fence of a grant is larger than that of every earlier grant of the name; only a re-entry has the same.
+//!
+//! No fence is told twice, whatever the store forgot and however its clock was set. A smaller one than before comes only from a client
+//! that hands on what it was granted before the store forgot.
 
 use leasehold_core::table::How;
 use leasehold_core::{Fence, Owner};
@@ -10,6 +13,8 @@ use crate::beliefs::Belief;
 #[derive(Debug, Default)]
 pub struct Fences {
     told: [Vec<Told>; 3],
+    /// When the store last forgot a name: by itself, because it was told to, or because its clock was set.
+    forgot: [u64; 3],
 }
 
 #[derive(Debug)]
@@ -20,6 +25,16 @@ struct Told {
 }
 
 impl Fences {
+    /// The store forgot a name.
+    pub fn forgot(&mut self, name: usize, at: u64) {
+        self.forgot[name] = at;
+    }
+
+    /// The store forgot everything, or its clock was set.
+    pub fn forgot_all(&mut self, at: u64) {
+        self.forgot = [at; 3];
+    }
+
     /// A grant is told.
     pub fn granted(&mut self, scene: &Scene<'_>, grant: &Belief) -> Verdict {
         let told = &mut self.told[grant.name];
@@ -27,7 +42,8 @@ impl Fences {
         let certain = scene.is_certain(grant.name);
         let before = if certain { u64::MAX } else { grant.sent };
         // And an old copy of the store may hold an old lease of a shared owner, which others re-enter with its old fence.
-        let ordered = certain || grant.how == How::Asked && grant.owner.is_generated();
+        let handed_on = grant.how == How::PassedOn && grant.leased_since > self.forgot[grant.name];
+        let ordered = certain || (grant.how == How::Asked || handed_on) && grant.owner.is_generated();
         let ordered = ordered && !scene.is_misled(grant.client);
         for earlier in told.iter().rev() {
             let same_owner = earlier.owner == grant.owner;

@@ -16,7 +16,9 @@ pub fn granted(scene: &Scene<'_>, grant: &Belief) -> Verdict {
         let process = &scene.processes[held.client];
         let awake =
             !process.misled && process.asleep_until <= scene.at && scene.at >= process.awake_since + CATCHING_UP;
-        held.name == grant.name && held.owner != grant.owner && awake
+        // Of a lease that was all but over when it was found, less is kept for a keeper that is late.
+        let over = scene.plan.keeper_late && !held.is_valid(scene.at, scene.processes, scene.names);
+        held.name == grant.name && held.owner != grant.owner && awake && !over
     };
     match scene.beliefs.iter().find(unaware) {
         None => Ok(()),

@@ -2,14 +2,17 @@
 
 pub mod already_held;
 pub mod at_least;
+pub mod backing;
 pub mod blocks;
 pub mod breaking;
+pub mod closing;
 pub mod exclusion;
 pub mod extending;
 pub mod fences;
 pub mod herd;
 pub mod keeping;
 pub mod left_over;
+pub mod line;
 pub mod lost_before;
 pub mod only_holder;
 pub mod own_end;
@@ -19,6 +22,7 @@ pub mod releasing;
 pub mod revival;
 pub mod starvation;
 pub mod tries;
+pub mod validity;
 pub mod wake_up;
 
 use leasehold_core::Name;

@@ -5,8 +5,8 @@ use leasehold_core::Names;
 use super::{Scene, Verdict, broken};
 use crate::chance::{MS, SECOND};
 
-/// A lost hint costs about a second; a pause after a failure as much again.
-const USUAL: u64 = 1_600 * MS;
+/// A lost hint costs about a second, and so does giving way where round trips were long; a pause after a failure half as much again.
+const USUAL: u64 = 2_600 * MS;
 
 /// Since when each name is free in the store.
 #[derive(Debug, Default)]
@@ -48,7 +48,9 @@ impl WakeUp {
 /// How long after the faults everything must have ended.
 pub fn time_to_finish(plan: &crate::plan::Plan) -> u64 {
     let acts = plan.clients as u64 * 2 * plan.tasks * plan.rounds;
-    20 * SECOND + plan.lease * 9 + acts * (plan.hold * 4 + 300 * MS)
+    // What is left to its owner keeps others out until it ends.
+    let left = if plan.habits.leave > 0 { acts * plan.lease * 9 } else { 0 };
+    20 * SECOND + plan.lease * 9 + acts * (plan.hold * 4 + 300 * MS) + left
 }
 
 /// The time to finish is over.

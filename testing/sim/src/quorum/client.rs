@@ -1,164 +1,158 @@
-//! One simulated client: a small shell around the decisions that ship.
+//! One simulated client: tasks that take locks of a quorum, hold them, keep them and give them back, over the quorum that ships.
+//!
+//! What a table would do above it is done here in small: one request at a time for a name, deadlines from before the sending, renewals
+//! every third of a lease, and what was asked for is given back whatever came of it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::planted::{Bug, Planted};
-use leasehold_core::port::{Acquire, Answered, Give, Granted, Mode, Release, Released, Renew, Renewed, Reply};
-use leasehold_core::quorum::attempt::Send;
-use leasehold_core::quorum::hold::Hold;
-use leasehold_core::quorum::{
-    Attempt, Ballot, Clocks, Health, PerServer, Rules, Sweep, Upheld, Upholding, Verdict, Vote, Voted,
+use leasehold::quorum::{Host as _, Quorum};
+use leasehold_core::fence::FENCE_UNIT_NANOS;
+use leasehold_core::planted::Bug;
+use leasehold_core::port::{
+    Acquire, Acquired, Answered, Call, Give, Granted, Mode, Release, Released, Renew, Renewed, Reply, Store,
 };
-use leasehold_core::waiting::Rng;
-use leasehold_core::{ClientId, Error, ErrorKind, Fence, Lease, Moment, Name, Names, Outcome, RequestId, StoreOwner};
-use leasehold_core::{StoreTime, lease};
+use leasehold_core::quorum::{Ballot, Vote, Voted};
+use leasehold_core::{Block, ClientId, Error, Fence, Lease, Moment, Name, Names, RequestId, StoreOwner, StoreTime};
+use leasehold_core::{StoreClock, lease};
 
-use crate::chance::Chance;
+use super::machine::{Machine, Tasks, lock};
+use super::member::{Answer, Link, Remote};
+use super::plan::Plan;
+use crate::chance::{Chance, MS, SECOND};
 use crate::clock::Clock;
 
-/// A call has ended by then, one way or another.
-const CALL_LIMIT: Duration = Duration::from_millis(250);
+/// Attempts of one request differ in the upper bits of its number.
+pub(super) const ATTEMPT_BITS: u32 = 40;
 
-/// What is sent to a server.
+/// Whether an id that servers know is of an attempt of this request.
+pub(super) fn is_of(request: RequestId, attempt: RequestId) -> bool {
+    let number = attempt.number & ((1 << ATTEMPT_BITS) - 1);
+    attempt.client == request.client && number == request.number
+}
+
+/// What a client does or hears that the world must know.
 #[derive(Clone, Debug)]
-pub(super) enum Ask {
-    Clock,
-    Vote(Box<Ballot>),
-    Uphold(Vec<Renew>),
-    Release(Box<Release>),
-}
-
-/// What it answers.
-#[derive(Clone, Debug)]
-pub(super) enum Answer {
-    Clock(Reply<()>),
-    Vote(Reply<Vote>),
-    Uphold(Reply<Upheld>),
-    Release(Reply<Released>),
-}
-
-/// Why a call was sent.
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Clock,
-    Vote { attempt: u64, round: u32 },
-    Anew { attempt: u64 },
-    Uphold(u64),
-    Sweep(u64),
-}
-
-struct Calling {
-    what: What,
-    server: usize,
-    sent: Moment,
-}
-
-/// What a client does to the world.
 pub(super) enum Deed {
-    Send {
-        call: u64,
-        server: usize,
-        ask: Ask,
-    },
-    Granted {
-        fence: Fence,
-        last: Fence,
-    },
-    /// It has given back all of this request, for certain.
-    Swept {
-        request: RequestId,
-    },
+    /// It believes to hold these names until then, asked for at `sent`.
+    Granted { request: RequestId, names: Vec<usize>, block: Block, sent: Moment, deadline: Moment },
+    /// It protects something with this number.
+    Used { request: RequestId, name: usize, fence: Fence, first: bool },
+    /// A renewal that was sent then was kept.
+    Kept { name: usize, owner: StoreOwner, fence: Fence, sent: Moment, deadline: Moment },
+    /// A release was answered; it was sent while the lock was held, by all that the client knew.
+    Released { request: RequestId, name: usize, said: Result<Released, Error>, sent: Moment, held: bool },
+    /// It has nothing to do with this request any more.
+    Finished { request: RequestId },
+    /// It was refused or could not be asked.
+    Refused { busy: bool, sent: Moment, what: String },
+    /// What it holds was asked for once more.
+    Repeated { request: RequestId, block: Block, said: Result<Option<Block>, Error>, sent: Moment, held: bool },
+    /// The last of the world asked for this, which is free.
+    Probed { granted: bool, what: String },
 }
 
-enum State {
-    Idle { until: Moment },
-    Attempting { number: u64, attempt: Box<Attempt>, until: Moment },
-    Holding(Box<Holding>),
-}
-
-pub(super) struct Holding {
-    number: u64,
-    hold: Hold,
-    request: RequestId,
-    block: leasehold_core::Block,
+/// What it believes of one name that it was granted.
+#[derive(Clone, Debug)]
+pub(super) struct Belief {
+    pub(super) request: RequestId,
+    pub(super) name: usize,
+    pub(super) owner: StoreOwner,
+    pub(super) block: Block,
     pub(super) deadline: Moment,
-    ends: Moment,
-    renew_due: Moment,
-    /// When those are asked once more who did not vote for it in time.
-    join_due: Moment,
+    lease: Duration,
+    sent: Moment,
     kept: bool,
-    upholding: Option<(u64, Upholding)>,
-    used: Fence,
+    renew_due: Moment,
 }
 
-struct Sweeping {
-    number: u64,
-    /// What is given back, and the number of its attempt.
-    attempt: u64,
-    hold: Hold,
-    sweep: Sweep,
-    release: Release,
-    request: RequestId,
-    give_up: Moment,
+/// What its tasks have in common, and the world looks at.
+pub(super) struct Book {
+    pub(super) beliefs: BTreeMap<(u64, usize), Belief>,
+    pub(super) deeds: Vec<Deed>,
+    chance: Chance,
+    numbers: u64,
+    /// Names that a task of this client asks for or holds.
+    taken: Vec<bool>,
+    seen: Vec<Fence>,
+    clock: Option<StoreClock>,
 }
 
-impl Sweeping {
-    /// A ballot was answered that was open as this began, or was not.
-    fn executed(&mut self, server: usize, reply: &Reply<Vote>) {
-        let at = reply.as_ref().ok().map(|answered| answered.at);
-        if at.is_some() || self.hold.is_answered(server) {
-            self.sweep.executed(server, at, self.hold.is_answered(server));
-        }
-    }
+/// What a task needs.
+#[derive(Clone)]
+struct Me {
+    id: ClientId,
+    plan: Arc<Plan>,
+    machine: Arc<Machine>,
+    callers: Quorum,
+    keepers: Quorum,
+    book: Arc<Mutex<Book>>,
+    /// It asks for nothing more after that.
+    until: Moment,
 }
 
 pub(super) struct Client {
-    id: ClientId,
-    rules: Rules,
-    planted: Planted,
     clock: Clock,
+    parts: u64,
+    machine: Arc<Machine>,
+    tasks: Tasks,
+    pub(super) link: Arc<Mutex<Link>>,
+    pub(super) book: Arc<Mutex<Book>>,
     pub(super) still_until: u64,
     pub(super) dead: bool,
-    clocks: Clocks,
-    health: Health,
-    rng: Rng,
-    chance: Chance,
-    name: Name,
-    lease: Duration,
-    calls: HashMap<u64, Calling, std::hash::BuildHasherDefault<std::hash::DefaultHasher>>,
-    numbers: u64,
-    state: State,
-    sweeps: Vec<Sweeping>,
-    seen: Fence,
-    wishes: u32,
     pub(super) tick_at: u64,
 }
 
 impl Client {
-    pub(super) fn new(who: u64, rules: &Rules, clock: Clock, mut chance: Chance, name: &Name) -> Self {
-        let longest = u64::try_from(rules.quarantine.as_millis()).unwrap_or(u64::MAX);
-        let lease = Duration::from_millis(chance.within(300..longest + 1));
-        let seed = chance.draw();
-        Self {
+    pub(super) fn new(who: u64, plan: &Arc<Plan>, chance: &mut Chance, prober: bool) -> Self {
+        let error = chance.within(0..2 * plan.ppm + 1) as i64 - plan.ppm as i64;
+        let step = if plan.coarse { MS } else { 1 };
+        let clock = Clock::new(chance.within(0..SECOND) / step * step, error, step);
+        let machine = Machine::new(chance.draw());
+        let servers = &plan.rules.servers;
+        let link = Link::new(servers.len());
+        let members = || Remote::all(servers, &link, plan.planted);
+        let (callers, keepers) =
+            Quorum::hosted(members(), members(), plan.rules.clone(), machine.clone()).expect("a quorum");
+        let book = Arc::new(Mutex::new(Book {
+            beliefs: BTreeMap::new(),
+            deeds: Vec::new(),
+            chance: Chance::new(chance.draw()),
+            numbers: 0,
+            taken: vec![false; plan.names.len()],
+            seen: vec![Fence::NONE; plan.names.len()],
+            clock: None,
+        }));
+        let me = Me {
             id: ClientId([who, 7]),
-            rules: rules.clone(),
-            planted: rules.planted,
+            plan: plan.clone(),
+            machine: machine.clone(),
+            callers,
+            keepers,
+            book: book.clone(),
+            until: clock.moment(plan.good),
+        };
+        if prober {
+            machine.spawn(Box::pin(me.probe()));
+        } else {
+            machine.spawn(Box::pin(me.clone().keep()));
+            for _ in 0..plan.hands {
+                machine.spawn(Box::pin(me.clone().work()));
+            }
+        }
+        let parts = 1_000_000_u64.saturating_add_signed(error);
+        Self {
             clock,
+            parts,
+            machine,
+            tasks: Tasks::default(),
+            link,
+            book,
             still_until: 0,
             dead: false,
-            clocks: Clocks::new(rules.servers()),
-            health: Health::new(rules.servers(), Rng::new(seed)),
-            rng: Rng::new(seed ^ 1),
-            name: name.clone(),
-            lease,
-            calls: HashMap::default(),
-            numbers: 0,
-            state: State::Idle { until: Moment::default() },
-            sweeps: Vec::new(),
-            seen: Fence::NONE,
-            wishes: u32::try_from(chance.within(3..9)).unwrap_or(3),
-            chance,
             tick_at: u64::MAX,
         }
     }
@@ -167,402 +161,461 @@ impl Client {
         self.clock.moment(at)
     }
 
-    /// Whether it believes to hold the lock.
-    pub(super) fn believes(&self, at: u64) -> bool {
-        match &self.state {
-            State::Holding(holding) => !self.dead && self.now(at) < holding.deadline.min(holding.ends),
-            _ => false,
-        }
+    /// When its clock shows that, in true time.
+    pub(super) fn true_time(&self, at: u64, moment: Moment) -> u64 {
+        let now = self.now(at).as_nanos();
+        let span = |nanos: u64| (u128::from(nanos) * 1_000_000 / u128::from(self.parts)) as u64;
+        let moment = moment.as_nanos();
+        if moment >= now { at + span(moment - now) } else { at.saturating_sub(span(now - moment)) }
     }
 
-    pub(super) fn owner(&self) -> StoreOwner {
-        StoreOwner::Shared(format!("{}", self.id).into())
+    /// Does whatever is due.
+    pub(super) fn run(&mut self, at: u64) {
+        self.machine.set_time(self.now(at));
+        self.tasks.run(&self.machine);
     }
 
-    fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+    /// A call ended, with an answer or without.
+    pub(super) fn hears(&mut self, at: u64, call: u64, answer: Option<Answer>) {
+        self.machine.set_time(self.now(at));
+        lock(&self.link).ended(call, answer);
+        self.tasks.run(&self.machine);
     }
 
-    /// When it must be told the time again, on its own clock.
-    pub(super) fn wakes(&self) -> Moment {
-        let state = match &self.state {
-            State::Idle { until } if self.wishes > 0 => *until,
-            State::Idle { .. } => Moment::NEVER,
-            State::Attempting { attempt, .. } => attempt.wakes(),
-            State::Holding(holding) => {
-                let renew = match &holding.upholding {
-                    Some((_, upholding)) => upholding.wakes(),
-                    None if holding.kept => holding.renew_due,
-                    None => Moment::NEVER,
-                };
-                holding.deadline.min(holding.ends).min(renew).min(holding.join_due)
+    /// When it must be told the time again.
+    pub(super) fn wakes(&self) -> Option<Moment> {
+        self.machine.next_alarm()
+    }
+
+    /// A planted mistake: a server that joined a grant makes it last longer.
+    pub(super) fn prolong(&self, sent: Moment, ballot: &Ballot, vote: &Reply<Vote>) {
+        let Ok(Answered { result: Vote { voted: Voted::Took { left }, .. }, .. }) = vote else { return };
+        for belief in lock(&self.book).beliefs.values_mut() {
+            if belief.owner == ballot.acquire.owner && belief.block.first == ballot.block.first {
+                belief.deadline = belief.deadline.max(lease::deadline(sent, *left));
             }
-        };
-        let sweeps = self.sweeps.iter().map(|sweeping| sweeping.sweep.wakes()).min().unwrap_or(Moment::NEVER);
-        let calls = self.calls.values().map(|calling| calling.sent + CALL_LIMIT).min().unwrap_or(Moment::NEVER);
-        state.min(sweeps).min(calls)
+        }
+    }
+}
+
+impl Book {
+    fn pick_names(&mut self) -> Option<Vec<usize>> {
+        let many = self.taken.len() as u64;
+        let wanted = if many > 1 && self.chance.permille(350) { self.chance.within(2..many + 1) } else { 1 };
+        let first = self.chance.within(0..many);
+        let mut names: Vec<usize> = (0..wanted).map(|n| ((first + n) % many) as usize).collect();
+        names.sort_unstable();
+        if names.iter().any(|name| self.taken[*name]) {
+            return None;
+        }
+        names.iter().for_each(|name| self.taken[*name] = true);
+        Some(names)
     }
 
-    fn send(&mut self, now: Moment, what: What, server: usize, ask: Ask, out: &mut Vec<Deed>) {
-        let call = self.number();
-        self.calls.insert(call, Calling { what, server, sent: now });
-        out.push(Deed::Send { call, server, ask });
+    fn heard<T>(&mut self, sent: Moment, reply: &Reply<T>) {
+        if let Ok(answered) = reply {
+            self.clock.get_or_insert(StoreClock::new(sent, sent, answered.at)).observe(sent, answered.at);
+        }
+    }
+}
+
+impl Me {
+    fn chance<T>(&self, draw: impl FnOnce(&mut Chance) -> T) -> T {
+        draw(&mut lock(&self.book).chance)
     }
 
-    pub(super) fn tick(&mut self, at: u64, out: &mut Vec<Deed>) {
-        let now = self.now(at);
-        let mut late: Vec<u64> =
-            self.calls.iter().filter(|(_, calling)| now >= calling.sent + CALL_LIMIT).map(|(call, _)| *call).collect();
-        late.sort_unstable();
-        for call in late {
-            self.answered(at, call, None, out);
-        }
-        self.go_on(now, out);
+    fn span(&self, micros: std::ops::Range<u64>) -> Duration {
+        Duration::from_micros(self.chance(|chance| chance.within(micros)))
     }
 
-    /// An answer came, or none in time.
-    pub(super) fn answered(&mut self, at: u64, call: u64, answer: Option<Answer>, out: &mut Vec<Deed>) {
-        let now = self.now(at);
-        let Some(Calling { what, server, sent }) = self.calls.remove(&call) else { return };
-        fn or<T>(reply: Option<Reply<T>>) -> Reply<T> {
-            let lost = || Error::new(ErrorKind::Unreachable, "call", "no answer").with_outcome(Outcome::Unknown);
-            reply.unwrap_or_else(|| Err(lost()))
+    fn tell(&self, deed: Deed) {
+        lock(&self.book).deeds.push(deed);
+    }
+
+    fn now(&self) -> Moment {
+        self.machine.now()
+    }
+
+    /// Takes locks, one wish after the other.
+    async fn work(self) {
+        self.machine.sleep(self.span(0..200_000)).await;
+        if self.chance(|chance| chance.permille(500)) {
+            let _ = self.callers.clock().await;
         }
-        let clock = match &answer {
-            Some(Answer::Clock(Ok(Answered { at, .. }))) => Some(*at),
-            Some(Answer::Vote(Ok(Answered { at, .. }))) => Some(*at),
-            Some(Answer::Uphold(Ok(Answered { at, .. }))) => Some(*at),
-            Some(Answer::Release(Ok(Answered { at, .. }))) => Some(*at),
-            _ => None,
-        };
-        if let Some(clock) = clock {
-            self.clocks.observe(server, sent, now, clock);
-            self.health.answered(server);
-        }
-        match (what, answer) {
-            (What::Clock, _) => {}
-            (What::Vote { attempt: number, round }, answer) => {
-                let reply =
-                    or(answer.map(|answer| if let Answer::Vote(reply) = answer { reply } else { unreachable!() }));
-                self.voted(now, number, round, server, sent, reply, out);
-            }
-            (What::Anew { attempt: number }, answer) => {
-                let reply =
-                    or(answer.map(|answer| if let Answer::Vote(reply) = answer { reply } else { unreachable!() }));
-                let shown = self.clocks.latest(server, now).unwrap_or_default();
-                if let State::Holding(holding) = &mut self.state
-                    && holding.number == number
-                {
-                    holding.hold.asked_anew(server, shown, &reply);
-                    if let Ok(Answered { result: Vote { voted: Voted::Took { left }, .. }, .. }) = reply
-                        && self.planted.is(Bug::AnewProlongs)
-                    {
-                        holding.deadline = holding.deadline.max(lease::deadline(sent, left));
-                    }
+        while self.now() < self.until {
+            let names = lock(&self.book).pick_names();
+            if let Some(names) = names {
+                let request = self.request(&names);
+                if let Some((granted, sent)) = self.ask(&request).await {
+                    self.hold(&request, &names, granted, sent).await;
                 }
-                for sweeping in self.sweeps.iter_mut().filter(|sweeping| sweeping.attempt == number) {
-                    sweeping.hold.asked_anew(server, shown, &reply);
-                    sweeping.executed(server, &reply);
-                }
+                self.tell(Deed::Finished { request: request.request });
+                let mut book = lock(&self.book);
+                names.iter().for_each(|name| book.taken[*name] = false);
             }
-            (What::Uphold(number), answer) => {
-                let reply =
-                    or(answer.map(|answer| if let Answer::Uphold(reply) = answer { reply } else { unreachable!() }));
-                if let State::Holding(holding) = &mut self.state
-                    && let Some((_, upholding)) = holding.upholding.as_mut().filter(|(known, _)| *known == number)
-                {
-                    upholding.answered(server, sent, now, reply);
-                }
-            }
-            (What::Sweep(number), answer) => {
-                let reply =
-                    or(answer.map(|answer| if let Answer::Release(reply) = answer { reply } else { unreachable!() }));
-                if let Some(sweeping) = self.sweeps.iter_mut().find(|sweeping| sweeping.number == number) {
-                    sweeping.sweep.answered(now, server, reply, &mut self.rng);
-                }
-            }
-        }
-        self.go_on(now, out);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of one vote")]
-    fn voted(
-        &mut self,
-        now: Moment,
-        number: u64,
-        round: u32,
-        server: usize,
-        sent: Moment,
-        reply: Reply<Vote>,
-        out: &mut Vec<Deed>,
-    ) {
-        let sends = match &mut self.state {
-            State::Attempting { number: known, attempt, .. } if *known == number => {
-                attempt.voted(now, &self.clocks, server, round, sent, reply)
-            }
-            State::Holding(holding) if holding.number == number => {
-                holding.hold.voted(now, &self.clocks, server, round, sent, reply);
-                Vec::new()
-            }
-            _ => {
-                for sweeping in self.sweeps.iter_mut().filter(|sweeping| sweeping.attempt == number) {
-                    sweeping.hold.voted(now, &self.clocks, server, round, sent, reply.clone());
-                    sweeping.executed(server, &reply);
-                }
-                Vec::new()
-            }
-        };
-        self.send_all(now, number, sends, out);
-    }
-
-    fn send_all(&mut self, now: Moment, number: u64, sends: Vec<Send>, out: &mut Vec<Deed>) {
-        for Send { server, round, ballot } in sends {
-            self.send(now, What::Vote { attempt: number, round }, server, Ask::Vote(Box::new(ballot)), out);
+            let pause = self.chance(|chance| chance.pick(&[1_000, 200_000, 200_000, 1_200_000]));
+            self.machine.sleep(self.span(0..pause)).await;
         }
     }
 
-    /// Whatever is due.
-    fn go_on(&mut self, now: Moment, out: &mut Vec<Deed>) {
-        match &mut self.state {
-            State::Idle { until } if now >= *until && self.wishes > 0 => self.ask(now, out),
-            State::Idle { .. } => {}
-            State::Attempting { number, attempt, .. } => {
-                let (number, sends) = (*number, attempt.tick(now, &self.clocks));
-                let verdict = attempt.verdict(now, &mut self.rng);
-                self.send_all(now, number, sends, out);
-                if let Some(verdict) = verdict {
-                    self.decided(now, verdict, out);
-                }
-            }
-            State::Holding(_) => self.hold(now, out),
-        }
-        self.sweep(now, out);
-    }
-
-    fn ask(&mut self, now: Moment, out: &mut Vec<Deed>) {
-        let unknown: Vec<usize> = self.clocks.unknown().collect();
-        if unknown.len() > self.rules.servers() - self.rules.majority() {
-            for server in unknown {
-                self.send(now, What::Clock, server, Ask::Clock, out);
-            }
-            self.state = State::Idle { until: now + Duration::from_millis(60) };
-            return;
-        }
-        let number = self.number();
-        let request = Acquire {
-            names: Names::One(self.name.clone()),
-            owner: self.owner(),
-            request: RequestId { client: self.id, number },
+    fn request(&self, names: &[usize]) -> Acquire {
+        let mut book = lock(&self.book);
+        book.numbers += 1;
+        let request = RequestId { client: self.id, number: book.numbers };
+        let (shortest, longest) = self.plan.leases;
+        let lease = Duration::from_millis(book.chance.within(shortest..longest + 1));
+        let units = (lease.as_nanos() as u64) / FENCE_UNIT_NANOS;
+        let block = book.chance.within(1..self.plan.largest_block.min(units) + 1) as u32;
+        let shared = StoreOwner::Shared(format!("{}", self.id).into());
+        let owner = if book.chance.permille(500) { StoreOwner::Private(request) } else { shared };
+        Acquire {
+            names: Names::new(names.iter().map(|name| self.plan.names[*name].clone())).expect("names"),
+            owner,
+            request,
             mode: Mode::Exclusive,
-            lease: self.lease,
-            block: u32::try_from(self.chance.within(1..4)).unwrap_or(1),
-            seen: self.seen,
+            lease,
+            block,
+            seen: names.iter().map(|name| book.seen[*name]).max().unwrap_or_default(),
+            clock: Default::default(),
             not_after: StoreTime::NEVER,
             enlist: false,
             kept: true,
             about: Default::default(),
-        };
-        let left_out = self.health.ailing(now);
-        let (attempt, sends) = Attempt::begin(&self.rules, request, now, &self.clocks, left_out);
-        self.state = State::Attempting { number, attempt: Box::new(attempt), until: now };
-        self.send_all(now, number, sends, out);
-    }
-
-    fn decided(&mut self, now: Moment, verdict: Verdict, out: &mut Vec<Deed>) {
-        let idle = State::Idle { until: now };
-        let State::Attempting { number, attempt, until: began } = std::mem::replace(&mut self.state, idle) else {
-            return;
-        };
-        for (server, error) in attempt.silent() {
-            self.health.failed(server, now, error.cloned());
         }
-        let pause = match verdict {
-            Verdict::Granted(granted) => return self.granted(now, began, number, *attempt, granted, out),
-            Verdict::Busy { busy, .. } => {
-                busy.free_in.unwrap_or(Duration::from_millis(50)).min(Duration::from_millis(80))
+    }
+
+    /// Asks until it is granted, or gives up.
+    async fn ask(&self, request: &Acquire) -> Option<(Granted, Moment)> {
+        let tries = self.chance(|chance| chance.within(1..12));
+        for _ in 0..tries {
+            let sent = self.now();
+            let mut asked = request.clone();
+            let limit = self.span(300_000..2_000_000);
+            if let Some(clock) = lock(&self.book).clock {
+                asked.not_after = clock.latest(sent) + limit;
             }
-            Verdict::Failed { .. } => Duration::from_millis(100),
+            let reply = self.once_or_twice(asked).await;
+            let (reply, sent) =
+                reply.unwrap_or((Ok(Answered { at: StoreTime::default(), result: Acquired::TooLate }), sent));
+            lock(&self.book).heard(sent, &reply);
+            let pause = match reply {
+                Ok(Answered { result: Acquired::Granted(granted), .. }) => return Some((granted[0], sent)),
+                Ok(Answered { result: Acquired::Busy(busy), .. }) => {
+                    self.tell(Deed::Refused { busy: true, sent, what: format!("{} is busy", busy.name) });
+                    busy.free_in.unwrap_or(Duration::from_millis(50)).min(Duration::from_millis(120))
+                }
+                Ok(Answered { result: Acquired::TooLate, .. }) => Duration::from_millis(1),
+                Err(error) => {
+                    self.tell(Deed::Refused { busy: false, sent, what: error.message().to_owned() });
+                    Duration::from_millis(100)
+                }
+            };
+            self.machine.sleep(pause + self.span(0..3_000)).await;
+            if self.now() >= self.until {
+                break;
+            }
+        }
+        // Whatever came of it, nothing of it may be left: an answer may have been given up, and a grant with it.
+        for name in request.names.as_slice() {
+            let _ = self.callers.release(giving(request, name, None, None)).await;
+        }
+        None
+    }
+
+    /// The answer to a request, which may be sent again before it has come; none where nobody waited for it.
+    async fn once_or_twice(&self, request: Acquire) -> Option<(Reply<Acquired>, Moment)> {
+        let sent = self.now();
+        let first = self.callers.acquire(request.clone());
+        let (cancels, repeats) = (self.plan.cancels, self.plan.repeats);
+        if self.chance(|chance| chance.permille(cancels)) {
+            let span = self.span(0..30_000);
+            return Some((self.machine.within(span, first).await?, sent));
+        }
+        if !self.chance(|chance| chance.permille(repeats)) {
+            return Some((first.await, sent));
+        }
+        let (pause, mut first) = (self.span(0..10_000), first);
+        if let Some(reply) = self.machine.within(pause, &mut first).await {
+            return Some((reply, sent));
+        }
+        let sent_again = self.now();
+        let second = self.callers.acquire(request.clone());
+        let (one, other) = both(first, second).await;
+        // Whichever was granted is the grant; where both were, they are one.
+        match (granted(&one), granted(&other)) {
+            (Some(block), Some(same)) if block != same => {
+                let what = format!("one request was granted with {block:?} and {same:?}");
+                self.tell(Deed::Refused { busy: false, sent: Moment::default(), what });
+                Some((one, sent))
+            }
+            (Some(_), _) => Some((one, sent)),
+            _ => Some((other, sent_again)),
+        }
+    }
+
+    fn deadline(&self, sent: Moment, left: Duration) -> Moment {
+        if self.plan.planted.is(Bug::NoDrift) { sent + left } else { lease::deadline(sent, left) }
+    }
+
+    async fn hold(&self, request: &Acquire, names: &[usize], granted: Granted, sent: Moment) {
+        let deadline = self.deadline(sent, granted.left);
+        let (id, mut block) = (request.request, granted.block);
+        let longest = self.chance(|chance| chance.pick(&[20, 100, self.plan.leases.1 * 3 / 2]));
+        let ends = (self.now() + self.span(0..longest * 1_000)).min(self.until);
+        if self.now() < deadline {
+            self.believe(request, names, granted, sent, deadline);
+            block = self.use_fences(request, names, block, sent, ends).await;
+        }
+        let mut order = names.to_vec();
+        if self.chance(|chance| chance.permille(500)) {
+            order.reverse();
+        }
+        for (number, name) in order.into_iter().enumerate() {
+            if number > 0 && self.chance(|chance| chance.permille(500)) {
+                // The others are held for longer.
+                self.wait_until(id, name, self.now() + self.span(0..400_000)).await;
+            }
+            self.give_back(request, name, block).await;
+        }
+    }
+
+    fn believe(&self, request: &Acquire, names: &[usize], granted: Granted, sent: Moment, deadline: Moment) {
+        let (id, block) = (request.request, granted.block);
+        let mut book = lock(&self.book);
+        let kept = book.chance.permille(700);
+        for name in names.iter().copied() {
+            book.seen[name] = book.seen[name].max(block.first);
+            let belief = Belief {
+                request: id,
+                name,
+                owner: request.owner.clone(),
+                block,
+                deadline,
+                lease: request.lease,
+                sent,
+                kept,
+                renew_due: lease::renew_due(sent, granted.left),
+            };
+            book.beliefs.insert((id.number, name), belief);
+        }
+        let names = names.to_vec();
+        book.deeds.push(Deed::Granted { request: id, names, block, sent, deadline });
+    }
+
+    /// Uses the fences of a block, none ahead of the clock, until then or until the lock is lost. On the way it may ask once more for
+    /// what it has. Answers the block that it has in the end.
+    async fn use_fences(
+        &self,
+        request: &Acquire,
+        names: &[usize],
+        mut block: Block,
+        mut sent: Moment,
+        ends: Moment,
+    ) -> Block {
+        let id = request.request;
+        for step in 0..3_u64 {
+            for name in names.iter().copied() {
+                let now = self.now();
+                let mut book = lock(&self.book);
+                if book.beliefs.get(&(id.number, name)).is_none_or(|belief| now >= belief.deadline) {
+                    return block;
+                }
+                let passed = now.since(sent).as_nanos() as u64 / FENCE_UNIT_NANOS;
+                let steps = passed.min(u64::from(block.len) - 1);
+                let fence = if step == 0 { block.first } else { block.first.plus(steps) };
+                book.seen[name] = book.seen[name].max(fence);
+                book.deeds.push(Deed::Used { request: id, name, fence, first: step == 0 });
+            }
+            let repeats = self.plan.repeats;
+            if step == 1 && self.chance(|chance| chance.permille(repeats)) {
+                let Some(again) = self.repeat(request, names, block).await else { return block };
+                // Its fences count from when they were asked for.
+                (block, sent) = if again.0 == block { (block, sent) } else { again };
+            }
+            let left = ends.since(self.now());
+            self.wait_until(id, names[0], self.now() + left / (3 - step as u32)).await;
+        }
+        block
+    }
+
+    /// Asks once more, as one does who has not heard that it was granted: what it has then is what the answer says.
+    async fn repeat(&self, request: &Acquire, names: &[usize], block: Block) -> Option<(Block, Moment)> {
+        let (sent, id) = (self.now(), request.request);
+        let mut ends = Moment::NEVER;
+        for name in names {
+            let known = lock(&self.book).beliefs.remove(&(id.number, *name));
+            ends = ends.min(known.map_or(Moment::default(), |known| known.deadline));
+        }
+        let said = self.callers.acquire(request.clone()).await;
+        let now = self.now();
+        let again = match &said {
+            Ok(Answered { result: Acquired::Granted(granted), .. }) => Some(granted[0]),
+            _ => None,
         };
-        let spread = Duration::from_micros(self.chance.within(0..3_000));
-        self.state = State::Idle { until: now + pause + spread };
-        self.give_back(now, number, *attempt);
+        let said = said.map(|_| again.map(|granted| granted.block));
+        self.tell(Deed::Repeated { request: id, block, said, sent, held: now < ends });
+        let granted = again?;
+        let deadline = self.deadline(sent, granted.left);
+        if now < deadline {
+            self.believe(request, names, granted, sent, deadline);
+        }
+        Some((granted.block, sent))
     }
 
-    fn give_back(&mut self, now: Moment, number: u64, attempt: Attempt) {
-        let give_up = lease::surely_over(now + self.rules.limit(self.lease) * 4, self.lease);
-        let sweep = Sweep::begin(&self.rules, attempt.traces(), now, now, give_up);
-        let release = attempt.giving_back(&self.name);
-        let request = attempt.request().request;
-        let sweeping = Sweeping {
-            number: self.number(),
-            attempt: number,
-            hold: Hold::of(attempt),
-            sweep,
-            release,
-            request,
-            give_up,
+    /// Waits until then, or until a name is lost.
+    async fn wait_until(&self, id: RequestId, name: usize, until: Moment) {
+        loop {
+            let deadline = lock(&self.book).beliefs.get(&(id.number, name)).map(|belief| belief.deadline);
+            let now = self.now();
+            let Some(deadline) = deadline.filter(|deadline| now < *deadline && now < until) else { return };
+            self.machine.sleep_until(deadline.min(until)).await;
+        }
+    }
+
+    async fn give_back(&self, request: &Acquire, name: usize, block: Block) {
+        let now = self.now();
+        let (belief, used) = {
+            let mut book = lock(&self.book);
+            (book.beliefs.remove(&(request.request.number, name)), book.seen[name])
         };
-        self.sweeps.push(sweeping);
-    }
-
-    fn end_of(&self, sent: Moment, left: Duration) -> Moment {
-        if self.planted.is(Bug::NoDrift) { sent + left } else { lease::deadline(sent, left) }
-    }
-
-    fn granted(
-        &mut self,
-        now: Moment,
-        began: Moment,
-        number: u64,
-        attempt: Attempt,
-        granted: Granted,
-        out: &mut Vec<Deed>,
-    ) {
-        let deadline = if self.planted.is(Bug::ValidityFromReply) {
-            self.end_of(now, granted.left.min(self.lease))
+        let held = belief.is_some_and(|belief| now < belief.deadline);
+        let used = used.clamp(block.first, block.last());
+        let release = giving(request, &self.plan.names[name], Some(block.first), Some(used));
+        let call = self.callers.release(release);
+        let cancels = self.plan.cancels;
+        let said = if self.chance(|chance| chance.permille(cancels)) {
+            let span = self.span(0..5_000);
+            self.machine.within(span, call).await
         } else {
-            self.end_of(began, granted.left)
+            Some(call.await)
         };
-        if now >= deadline {
-            return self.give_back(now, number, attempt);
+        if let Some(said) = said {
+            lock(&self.book).heard(now, &said);
+            let said = said.map(|answered| answered.result);
+            self.tell(Deed::Released { request: request.request, name, said, sent: now, held });
         }
-        let kept = self.chance.permille(700);
-        let span = self.chance.within(1..2_500);
-        let request = attempt.request().request;
-        let used = granted.block.first.plus(self.chance.within(0..u64::from(granted.block.len)));
-        self.seen = self.seen.max(used);
-        out.push(Deed::Granted { fence: granted.block.first, last: used });
-        self.wishes -= 1;
-        let hold = Hold::of(attempt);
-        self.state = State::Holding(Box::new(Holding {
-            number,
-            join_due: hold.joined_from(),
-            hold,
-            request,
-            block: granted.block,
-            deadline,
-            ends: now + Duration::from_millis(span),
-            renew_due: lease::renew_due(began, granted.left),
-            kept,
-            upholding: None,
-            used,
-        }));
     }
 
-    fn hold(&mut self, now: Moment, out: &mut Vec<Deed>) {
-        let State::Holding(holding) = &mut self.state else { return };
-        if let Some((_, upholding)) = &mut holding.upholding
-            && let Some(verdict) = upholding.verdict(now)
+    /// Renews what is kept, in batches.
+    async fn keep(self) {
+        loop {
+            let (now, mut batch) = (self.now(), Vec::new());
+            let mut next = now + Duration::from_millis(100);
+            for belief in lock(&self.book).beliefs.values().filter(|belief| belief.kept && now < belief.deadline) {
+                // Those that are due soon go along.
+                if belief.renew_due <= now + Duration::from_millis(5) {
+                    batch.push(belief.clone());
+                } else {
+                    next = next.min(belief.renew_due);
+                }
+            }
+            if batch.is_empty() {
+                self.machine.sleep_until(next).await;
+                continue;
+            }
+            self.renew(batch).await;
+        }
+    }
+
+    async fn renew(&self, batch: Vec<Belief>) {
+        let sent = self.now();
+        let renews = batch.iter().map(|belief| Renew {
+            lease: Lease {
+                name: self.plan.names[belief.name].clone(),
+                owner: belief.owner.clone(),
+                fence: belief.block.first,
+            },
+            hold: Some(belief.request),
+            term: belief.lease,
+            kept: true,
+        });
+        let reply = self.keepers.renew(renews.collect()).await;
+        let now = self.now();
+        let mut book = lock(&self.book);
+        book.heard(sent, &reply);
+        let renewed = reply.map_or_else(|_| vec![Renewed::Unknown; batch.len()], |answered| answered.result);
+        for (belief, renewed) in batch.into_iter().zip(renewed) {
+            let Some(known) = book.beliefs.get_mut(&(belief.request.number, belief.name)) else { continue };
+            known.renew_due = lease::renew_again(now, known.lease);
+            // What was invalid stays so.
+            if now >= known.deadline {
+                continue;
+            }
+            match renewed {
+                Renewed::Kept { left } => {
+                    let deadline = self.deadline(sent, left);
+                    known.deadline = known.deadline.max(deadline);
+                    known.sent = sent;
+                    known.renew_due = lease::renew_due(sent, known.lease);
+                    let (name, owner, fence) = (belief.name, belief.owner, belief.block.first);
+                    book.deeds.push(Deed::Kept { name, owner, fence, sent, deadline });
+                }
+                Renewed::Lost => known.deadline = now,
+                Renewed::Unknown => {}
+            }
+        }
+    }
+
+    /// In the end everything is free, and can be had: each name by itself, and all together.
+    async fn probe(self) {
+        let all: Vec<usize> = (0..self.plan.names.len()).collect();
+        let each = all.iter().map(|name| vec![*name]);
+        for names in each.chain((all.len() > 1).then(|| all.clone())) {
+            let request = self.request(&names);
+            let said = self.callers.acquire(request.clone()).await;
+            let (granted, what) = match &said {
+                Ok(Answered { result: Acquired::Granted(_), .. }) => (true, String::new()),
+                said => (false, format!("{names:?}: {said:?}")),
+            };
+            self.tell(Deed::Probed { granted, what });
+            for name in request.names.as_slice() {
+                let _ = self.callers.release(giving(&request, name, None, None)).await;
+            }
+        }
+    }
+}
+
+fn giving(request: &Acquire, name: &Name, fence: Option<Fence>, last_used: Option<Fence>) -> Release {
+    Release {
+        client: request.request.client,
+        name: name.clone(),
+        owner: request.owner.clone(),
+        fence,
+        give: Give::Hold(request.request),
+        last_used,
+        linger: Duration::ZERO,
+        rejoin: false,
+    }
+}
+
+fn granted(reply: &Reply<Acquired>) -> Option<Block> {
+    match reply {
+        Ok(Answered { result: Acquired::Granted(granted), .. }) => Some(granted[0].block),
+        _ => None,
+    }
+}
+
+/// Waits for both.
+async fn both<T: Unpin>(mut one: Call<T>, mut other: Call<T>) -> (T, T) {
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|task| {
+        if first.is_none()
+            && let std::task::Poll::Ready(done) = Pin::new(&mut one).poll(task)
         {
-            let (_, upholding) = holding.upholding.take().expect("it is under way");
-            holding.renew_due = lease::renew_again(now, self.lease);
-            let verdict = verdict.map(|renewed| renewed[0]);
-            self.upheld(now, &upholding, verdict.unwrap_or(Renewed::Unknown), out);
+            first = Some(done);
         }
-        let State::Holding(holding) = &mut self.state else { return };
-        if now >= holding.deadline.min(holding.ends) {
-            return self.let_go(now, out);
+        if second.is_none()
+            && let std::task::Poll::Ready(done) = Pin::new(&mut other).poll(task)
+        {
+            second = Some(done);
         }
-        if now >= holding.join_due {
-            holding.join_due = Moment::NEVER;
-            let vacant: Vec<usize> = holding.hold.vacant().collect();
-            let whole = self.planted.is(Bug::AnewProlongs);
-            let term = if whole { self.lease } else { holding.deadline.since(now) };
-            self.ask_anew(now, &vacant, term, out);
-        }
-        let State::Holding(holding) = &mut self.state else { return };
-        if holding.kept && holding.upholding.is_none() && now >= holding.renew_due {
-            let (owner, fence) = (StoreOwner::Shared(format!("{}", self.id).into()), holding.block.first);
-            let lease = Lease { name: self.name.clone(), owner, fence };
-            let hold = self.planted.is(Bug::ExtensionRecreates).then_some(holding.request);
-            let renew = Renew { lease, hold, term: self.lease, kept: true };
-            let ends = now + self.rules.limit(self.lease);
-            let upholding = Upholding::begin(&self.rules, 1, now, ends);
-            self.numbers += 1;
-            let number = self.numbers;
-            holding.upholding = Some((number, upholding));
-            for server in 0..self.rules.servers() {
-                self.send(now, What::Uphold(number), server, Ask::Uphold(vec![renew.clone()]), out);
+        match (first.take(), second.take()) {
+            (Some(one), Some(other)) => std::task::Poll::Ready((one, other)),
+            (one, other) => {
+                (first, second) = (one, other);
+                std::task::Poll::Pending
             }
         }
-    }
-
-    fn upheld(&mut self, now: Moment, upholding: &Upholding, renewed: Renewed, out: &mut Vec<Deed>) {
-        let State::Holding(holding) = &mut self.state else { return };
-        if now >= holding.deadline {
-            return;
-        }
-        match renewed {
-            Renewed::Kept { left } => {
-                let began = upholding.began();
-                let deadline = if self.planted.is(Bug::NoDrift) { began + left } else { lease::deadline(began, left) };
-                holding.deadline = holding.deadline.max(deadline);
-                holding.renew_due = lease::renew_due(began, left);
-                let vacant: Vec<usize> = upholding.vacant(0).collect();
-                self.ask_anew(now, &vacant, self.lease, out);
-            }
-            Renewed::Lost => holding.deadline = now,
-            Renewed::Unknown => {}
-        }
-    }
-
-    /// Asks servers for their vote anew that do not have what is held.
-    fn ask_anew(&mut self, now: Moment, vacant: &[usize], term: Duration, out: &mut Vec<Deed>) {
-        let State::Holding(holding) = &mut self.state else { return };
-        let (attempt, names) = (holding.number, std::slice::from_ref(&self.name));
-        let mut ballots: Vec<(usize, Ballot)> = Vec::new();
-        for server in vacant.iter().copied() {
-            let ballot = holding.hold.ask_anew(&self.rules, server, names, term, now, &self.clocks);
-            ballots.extend(ballot.map(|ballot| (server, ballot)));
-        }
-        for (server, ballot) in ballots {
-            self.send(now, What::Anew { attempt }, server, Ask::Vote(Box::new(ballot)), out);
-        }
-    }
-
-    fn let_go(&mut self, now: Moment, out: &mut Vec<Deed>) {
-        let think = Duration::from_micros(self.chance.within(0..200_000));
-        let idle = State::Idle { until: now + think };
-        let State::Holding(holding) = &mut self.state else { return };
-        let traces: PerServer<_> = holding.hold.release();
-        if self.planted.is(Bug::AnewAfterRelease) {
-            let vacant: Vec<usize> = holding.hold.vacant().collect();
-            self.ask_anew(now, &vacant, self.lease, out);
-        }
-        let State::Holding(holding) = std::mem::replace(&mut self.state, idle) else { return };
-        let give_up = lease::surely_over(now + self.rules.limit(self.lease), self.lease);
-        let sweep = Sweep::begin(&self.rules, traces, now, now + CALL_LIMIT, give_up);
-        let release = holding.hold.giving(Release {
-            client: self.id,
-            name: self.name.clone(),
-            owner: self.owner(),
-            fence: Some(holding.block.first),
-            give: Give::All,
-            last_used: Some(holding.used),
-            linger: Duration::ZERO,
-            rejoin: false,
-        });
-        let (number, attempt, request) = (self.number(), holding.number, holding.request);
-        self.sweeps.push(Sweeping { number, attempt, hold: holding.hold, sweep, release, request, give_up });
-    }
-
-    fn sweep(&mut self, now: Moment, out: &mut Vec<Deed>) {
-        let mut due: Vec<(u64, usize, Release)> = Vec::new();
-        for sweeping in &mut self.sweeps {
-            let _ = sweeping.sweep.verdict(now);
-            let servers = sweeping.sweep.due(now);
-            due.extend(servers.into_iter().map(|server| (sweeping.number, server, sweeping.release.clone())));
-        }
-        for (number, server, release) in due {
-            self.send(now, What::Sweep(number), server, Ask::Release(Box::new(release)), out);
-        }
-        self.sweeps.retain(|sweeping| {
-            let done = sweeping.sweep.is_done();
-            if done && now < sweeping.give_up {
-                out.push(Deed::Swept { request: sweeping.request });
-            }
-            !done
-        });
-    }
+    })
+    .await
 }

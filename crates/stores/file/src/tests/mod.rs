@@ -5,6 +5,7 @@ mod busy;
 mod files;
 mod looks;
 mod odd;
+mod records;
 mod rooms;
 
 use std::path::PathBuf;
@@ -66,6 +67,7 @@ fn asking(client: u64, number: u64, what: &str) -> Acquire {
         lease: LEASE,
         block: 1,
         seen: Fence::NONE,
+        clock: Default::default(),
         not_after: StoreTime::NEVER,
         enlist: false,
         kept: false,

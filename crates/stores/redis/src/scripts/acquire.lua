@@ -1,10 +1,24 @@
 -- Takes names, all or none.
--- ARGV: tag, request, lease in ms, fences, the largest fence the client has seen, not after, client, enlist (1 or 0), about
+-- ARGV: tag, request, lease in ms, fences, the largest fence the client has seen, not after, client, enlist (1 or 0), about, and as fences
+-- the least and the most that the clock shows, as far as the client knows
 
 local tag, request, lease, block = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local seen, not_after, client, about = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[9]
 local owner, shared = string.sub(tag, 2), is_shared(tag)
 local names = #KEYS / PARTS
+
+local clock = (now - FENCE_EPOCH) * 8
+if ARGV[10] - clock > COARSE then clock = tonumber(ARGV[11]) end
+
+-- The fences of a grant, from the last one on record: where that may have been forgotten just one, a jump ahead of the clock, and never
+-- any further ahead than that.
+local function reserve(last)
+  local below = clock + JUMP
+  if last + STALE < clock then return math.max(below, seen + 1), 1 end
+  local first, count = math.max(last + 1, seen + 1, clock), math.min(block, BLOCK_MAX)
+  if first < below then count = math.min(count, below - first) end
+  return first, count
+end
 
 -- Nothing is written before every name has been looked at.
 local rows, again, mine = {}, 0, 0
@@ -27,7 +41,7 @@ for name = 1, names do
   end
   if not row.count or not row.record then
     row.last, row.token = last_fence(at)
-    row.first = math.max(row.last + 1, seen + 1, (now - FENCE_EPOCH) * 8)
+    row.first, row.block = reserve(row.last)
   end
   if row.count then mine = mine + 1 end
   if row.again then again = again + 1 end
@@ -47,23 +61,23 @@ for name = 1, names do
 end
 
 for name = 1, names do
-  local first = rows[name].first
-  if first and not (first + block < EXACT) then return {'spent', now, name - 1} end
+  local row = rows[name]
+  if row.first and not (row.first + row.block < EXACT) then return {'spent', now, name - 1} end
 end
 
 local function grant(at, row)
-  local record = {tag, row.first, block, lease, now, about, request}
+  local record = {tag, row.first, row.block, lease, now, about, request}
   if shared then
     record[7], record[8], record[9] = {request, now + lease * 1000}, {}, 0
   end
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
-  save_fence(at, row.first + block - 1, record, row.token)
+  save_fence(at, row.first + row.block - 1, record, row.token)
   -- What another library holds under this owner's name goes on.
   local foreign = shared and row.count or 0
   local ms = math.max(lease, row.left)
   take(KEYS[at + 1], owner, request, foreign + 1, ms)
   if shared then save_record(KEYS[at + 3], record, ms) end
-  return {row.first, block, foreign + 1, lease}
+  return {row.first, row.block, foreign + 1, lease}
 end
 
 -- The owner is here already: the same request sent again, or a re-entry of an owner that several clients share.

@@ -18,6 +18,9 @@ local FENCE_EPOCH = 1577836800000000
 local GIVEN_MAX = 64
 -- The largest number that is counted exactly, and its digits.
 local EXACT, DIGITS = 9007199254740992, 16
+-- Fences are eighths of a microsecond. What a server may have forgotten begins a jump ahead of its clock; a last fence that is stale
+-- counts as forgotten; a clock is set back when the client knows better by more than a coarse step. As in core/src/fence.rs.
+local JUMP, STALE, COARSE, BLOCK_MAX = 16000, 80000000, 16000, 8000
 local BROKEN, LINGER = 'leasehold:broken:', 'leasehold:linger'
 
 local time = call('TIME')

@@ -10,9 +10,14 @@ local function record_in(text, tag)
   local last, fences, lease, request, about = string.match(text, '^(%d+) (%d+) (%d+) (%S*) p\n(.*)$')
   local first, since, kept
   if last then
-    first, kept = last - fences + 1, 'p' .. request
-    if first < 1 then return end
-    since = FENCE_EPOCH + first / 8
+    kept = 'p' .. request
+    if fences == '0' then
+      first, fences, since = last, 1, FENCE_EPOCH + (last - JUMP) / 8
+    else
+      first = last - fences + 1
+      since = FENCE_EPOCH + first / 8
+    end
+    if first - 1 < 0 then return end
   else
     first, fences, lease, since, request, kept, about =
       string.match(text, '^%+%d+ (%d+) (%d+) (%d+) (%d+) (%S*) ([^\n]*)\n(.*)$')

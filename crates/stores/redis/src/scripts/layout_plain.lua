@@ -1,8 +1,8 @@
 -- The plain layout: the lock is a string that names its owner and request, as `SET name value NX PX lease` makes it.
 
 
--- An owner may have slashes in it, a request has none.
-local function owner_in(value) return string.match(value, '^(.*)/') end
+-- An owner may have slashes in it, a request has none. What does not end in a request is another library's, and has no owner of ours.
+local function owner_in(value) return string.match(value, '^(.*)/[%x-]+:%d+$') end
 
 -- 1 where the lock is of this request (of any request of this owner, where it is not known), or nothing.
 local function holds_of(key, owner, request)

@@ -1,5 +1,5 @@
--- Releases of one moment in one call, for the ordinary ones among them. KEYS: the locks of all, and in the plain layout then their lines.
--- ARGV: how many; their owners; and in the layout of Redisson their channels.
+-- Releases of one moment in one call, for the ordinary ones among them. KEYS: the locks of all, their fences, and in the plain layout then
+-- their lines. ARGV: how many; their owners; the fences of their grants (or nothing); and in the layout of Redisson their channels.
 -- Answers the clock, a zero, how many were looked at, and the places of those among them for which nothing was done. One with a minus
 -- before it was done, and somebody heard it: the first in line is still to be told.
 
@@ -10,11 +10,13 @@ local answer = {now, 0, 0}
 -- A fault ends it, and those that are left are not done.
 local function all()
   -- Asked for all at once: most often nobody waits.
-  local anybody_waits = #KEYS > count and call('EXISTS', unpack(KEYS, count + 1)) ~= 0
+  local lines = count * 2
+  local anybody_waits = #KEYS > lines and call('EXISTS', unpack(KEYS, lines + 1)) ~= 0
+  local beside = call('MGET', unpack(KEYS, count + 1, lines))
   for at = 1, count do
-    local is_waited_for = anybody_waits and call('EXISTS', KEYS[count + at]) ~= 0
-    local owner = ARGV[at + 1]
-    local heard = not is_waited_for and release_alone(KEYS[at], owner, owner, ARGV[count + at + 1])
+    local is_waited_for = anybody_waits and call('EXISTS', KEYS[lines + at]) ~= 0
+    local owner, fence, channel = ARGV[at + 1], ARGV[count + at + 1], ARGV[lines + at + 1]
+    local heard = not is_waited_for and release_alone(KEYS[at], beside[at], owner, owner, fence, channel)
     if heard ~= 0 then answer[#answer + 1] = heard and -at or at end
     answer[3] = at
   end

@@ -2,5 +2,6 @@
 local of_request = ARGV[2] == 'p' .. ARGV[3] or LOCK_NAMES_REQUEST and ARGV[5] == '' and string.sub(ARGV[2], 1, 1) == 'p'
 local whole_hold = of_request and ARGV[4] == 'hold' and ARGV[6] == ''
 if whole_hold and ARGV[7] == '0' and ARGV[9] ~= '1' and ARGV[10] ~= '1' and call('EXISTS', KEYS[4]) == 0 then
-  if release_alone(KEYS[1], string.sub(ARGV[2], 2), ARGV[3], KEYS[7]) then return {'released', now, 0} end
+  local beside = ARGV[5] ~= '' and call('MGET', KEYS[2])[1]
+  if release_alone(KEYS[1], beside, string.sub(ARGV[2], 2), ARGV[3], ARGV[5], KEYS[7]) then return {'released', now, 0} end
 end

@@ -31,7 +31,7 @@ local function is_fence_of(fence_key, tag, fence)
   local text = text_at(fence_key)
   -- No other has this fence: to read all of it is seldom needed.
   local last, fences = string.match(text, '^(%d+) (%d+) ')
-  if fences == '1' and last == fence then return true, now - FENCE_EPOCH - fence / 8 > LONG end
+  if (fences == '1' or fences == '0') and last == fence then return true, now - FENCE_EPOCH - fence / 8 > LONG end
   local first, since = string.match(text, '^%+%d+ (%d+) %d+ %d+ (%d+) ')
   if first == fence then return true, now - since > LONG end
   local record = record_in(text, tag)

@@ -16,8 +16,8 @@ if not recovers then return {'apart', now, born} end
 
 local rows, held, known = {}, 0, 0
 -- Before it forgot it may have taken what is a second ahead of its clock.
-local takes = anew or math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR and first > (born - FENCE_EPOCH) * 8 + NEAR
-local written = true
+local is_near = math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR and first > (born - FENCE_EPOCH) * 8 + NEAR
+local takes = true
 for name = 1, names do
   local at = (name - 1) * PARTS
   local row = {left = call('PTTL', KEYS[at + 1]), last = last_fence(at)}
@@ -28,12 +28,13 @@ for name = 1, names do
     if row.ours then held = held + 1 end
   end
   known = math.max(known, row.last)
-  if not anew and row.last >= first then takes = false end
-  local same = row.ours and row.record and row.record[2] == first and row.record[3] == count and row.last == last
-  written = written and same
+  -- A ballot that is executed twice is answered as it was the first time, unless the same request has proposed larger fences since.
+  local before = row.ours and row.record
+  local grows = is_near and row.last < first
+  if before and before[2] >= first then grows = before[2] == first and before[3] == count end
+  takes = takes and (anew or grows)
   rows[name] = row
 end
-takes = takes or written
 
 if now > not_after and held < names then return {'late', now, recovers} end
 
@@ -48,9 +49,13 @@ end
 local left = math.huge
 for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
-  -- First of all: a server that is out of memory refuses this one, and nothing was written.
+  local before = row.ours and row.record
+  -- Of fences that are not taken there are none.
+  local proposed, fences = first, takes and count or 0
+  if before and not takes and before[2] >= first then proposed, fences = before[2], before[3] end
   local since = row.record and row.record[5] or now
-  save_fence(at, takes and math.max(last, row.last) or row.last, {tag, first, count, lease, since, about, request})
+  -- First of all: a server that is out of memory refuses this one, and nothing was written.
+  save_fence(at, takes and math.max(last, row.last) or row.last, {tag, proposed, fences, lease, since, about, request})
   local ms = lease
   if row.ours then
     if row.left ~= -1 then ms = row.left end

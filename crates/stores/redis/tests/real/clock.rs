@@ -1,6 +1,6 @@
 //! A server whose clock is set.
 
-use leasehold::{Client, ErrorKind, Owner};
+use leasehold::{Client, ErrorKind, Loss, Owner};
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 use tokio::task::JoinSet;
@@ -21,18 +21,17 @@ async fn set_forward() -> Checked {
         let server = Redis::with(Settings::default().settable_clock())?;
         let url = format!("{}?layout={layout}", url(&server));
         let (one, other) = (Client::connect(&url).await?, Client::connect(&url).await?);
-        let held = one.lock("a").keep(6 * S).acquire().await?;
+        let held = one.lock("a").keep(15 * S).acquire().await?;
         server.set_clock(60)?;
-        let began = std::time::Instant::now();
         let next = other.lock("a").try_acquire().await?.granted().ok_or("it did not expire")?;
         assert!(next.fence() > held.fence(), "{layout}: fences went back");
-        tokio::time::timeout(LIMIT, held.lost()).await?;
-        assert!(began.elapsed() < 3 * S, "{layout}: it was told after {:?}", began.elapsed());
+        let loss = tokio::time::timeout(LIMIT, held.lost()).await?;
+        assert_eq!(loss, Loss::Gone, "{layout}: it was told by the clock, and not by a renewal");
         assert_eq!(held.release().await.expect_err("it was lost").kind(), ErrorKind::Lost);
         next.release().await?;
         // Locks that come later know nothing of it.
-        let later = one.lock("a").keep(S).acquire().await?;
-        tokio::time::sleep(3 * S).await;
+        let later = one.lock("a").keep(3 * S).acquire().await?;
+        tokio::time::sleep(6 * S).await;
         assert!(later.is_valid());
     }
     Ok(())
@@ -45,10 +44,10 @@ async fn set_back() -> Checked {
         let url = format!("{}?layout={layout}", url(&server));
         let (one, other) = (Client::connect(&url).await?, Client::connect(&url).await?);
         let held = one.lock("a").lease(2 * S).acquire().await?;
-        let kept = one.lock("b").keep(2 * S).acquire().await?;
+        let kept = one.lock("b").keep(4 * S).acquire().await?;
         server.set_clock(-3_600)?;
         let fence = held.fence();
-        assert!(other.lock("a").acquire_within(4 * S).await?.is_busy(), "{layout}: it ended in time");
+        assert!(other.lock("a").acquire_within(6 * S).await?.is_busy(), "{layout}: it ended in time");
         assert!(!held.is_valid(), "{layout}: the holder goes by its own clock");
         assert!(number(&server, &["PTTL", "a"])? > 3_000_000, "{layout}: its key did not live on");
         assert!(kept.is_valid(), "{layout}: it is renewed all the same");

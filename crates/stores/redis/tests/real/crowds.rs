@@ -11,7 +11,7 @@ use leasehold_redis::Config;
 
 use tokio::task::JoinSet;
 
-use crate::scene::{Case, Checked, MS, S, block_on, client, eventually, number, url};
+use crate::scene::{Case, Checked, KEPT_LONG, LIMIT, MS, S, block_on, client, eventually, number, url};
 
 pub(crate) const CASES: &[Case] = &[
     ("crowds::labels_over_a_long_line", || block_on(labels_over_a_long_line())),
@@ -53,8 +53,7 @@ async fn labels_over_a_long_line() -> Checked {
         asking.spawn(async move { lock.acquire().await });
     }
     let (mut guards, mut failed) = (Vec::new(), Vec::new());
-    while let Ok(Some(taken)) = tokio::time::timeout((30 * S).saturating_sub(began.elapsed()), asking.join_next()).await
-    {
+    while let Ok(Some(taken)) = tokio::time::timeout(LIMIT.saturating_sub(began.elapsed()), asking.join_next()).await {
         match taken? {
             Ok(guard) => guards.push(guard),
             Err(error) => failed.push(error.to_string()),
@@ -83,9 +82,9 @@ async fn one_behind_many_labels() -> Checked {
         asking.spawn(async move { lock.acquire().await });
     }
     tokio::time::sleep(100 * MS).await;
-    let taken = tokio::time::timeout(5 * S, client.lock("free").acquire_within(4 * S)).await?;
-    let released = tokio::time::timeout(5 * S, held.release()).await;
-    assert!(taken?.granted().is_some(), "a free lock was not granted within four seconds");
+    let taken = tokio::time::timeout(LIMIT, client.lock("free").acquire_within(LIMIT / 2)).await?;
+    let released = tokio::time::timeout(LIMIT, held.release()).await;
+    assert!(taken?.granted().is_some(), "a free lock was not granted");
     released??;
     Ok(())
 }
@@ -103,12 +102,10 @@ async fn short_leases_over_a_long_line() -> Checked {
         asking.spawn(async move { lock.acquire().await });
     }
     let mut granted = 0;
-    while let Ok(Some(taken)) = tokio::time::timeout((15 * S).saturating_sub(began.elapsed()), asking.join_next()).await
-    {
+    while let Ok(Some(taken)) = tokio::time::timeout(LIMIT.saturating_sub(began.elapsed()), asking.join_next()).await {
         granted += usize::from(taken?.is_ok());
     }
     assert_eq!(granted, 200, "of 200 free locks in {:?}", began.elapsed());
-    assert!(began.elapsed() < 5 * S, "it took {:?}", began.elapsed());
     Ok(())
 }
 
@@ -132,11 +129,11 @@ async fn who_came_later_is_not_failed() -> Checked {
     let lock = client.lock("late");
     let late = tokio::spawn(async move { lock.try_acquire().await });
     let late_release = tokio::spawn(held.release());
-    tokio::time::sleep(350 * MS).await;
+    // Those that came early have waited for as long as a call may take.
+    early.join_all().await;
     server.go_on()?;
     let (late, released) = (late.await?, late_release.await?);
-    early.join_all().await;
-    assert!(late?.granted().is_some(), "it asked 350 ms before the server answered again");
+    assert!(late?.granted().is_some(), "it asked shortly before the server answered again");
     released?;
     Ok(())
 }
@@ -171,15 +168,14 @@ fn ask_for_many(client: &Client) -> JoinSet<Result<leasehold::Guard, leasehold::
 async fn a_release_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
-    let (busy, other) = (through(&proxy, "").await?, client(&server).await?);
+    let (busy, other) = (through(&proxy, &format!("?{KEPT_LONG}")).await?, client(&server).await?);
     let held = busy.lock("warm").acquire().await?;
     proxy.delay(50 * MS);
     let _asking = ask_for_many(&busy);
     tokio::time::sleep(100 * MS).await;
     drop(held);
-    let began = Instant::now();
-    let taken = other.lock("warm").acquire_within(10 * S).await?;
-    assert!(!taken.is_busy(), "it was given back {:?} ago, and the server is 100 ms away", began.elapsed());
+    let taken = other.lock("warm").acquire_within(LIMIT).await?;
+    assert!(!taken.is_busy(), "it was given back, and the server is 100 ms away");
     Ok(())
 }
 
@@ -191,7 +187,7 @@ async fn close_behind_many_labels() -> Checked {
     proxy.delay(50 * MS);
     let asking = ask_for_many(&client);
     tokio::time::sleep(100 * MS).await;
-    let closed = tokio::time::timeout(30 * S, client.close()).await;
+    let closed = tokio::time::timeout(LIMIT, client.close()).await;
     closed??;
     let results = asking.join_all().await;
     drop(results);
@@ -210,13 +206,12 @@ const HELD: &str = "local n = 0 for at = 0, 9999 do n = n + redis.call('EXISTS',
 async fn dropped_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
-    let client = through(&proxy, "").await?;
+    let client = through(&proxy, &format!("?{KEPT_LONG}")).await?;
     client.lock("warm").acquire().await?.release().await?;
     proxy.delay(50 * MS);
     let mut asking = ask_for_many(&client);
     tokio::time::sleep(300 * MS).await;
     asking.shutdown().await;
-    let began = Instant::now();
     eventually("nothing is held", || Ok(number(&server, &["EVAL", HELD, "0"])? == 0)).await?;
     // And it stays so.
     for _ in 0..40 {
@@ -226,14 +221,13 @@ async fn dropped_behind_many_labels() -> Checked {
             eventually("nothing is held", || Ok(number(&server, &["EVAL", HELD, "0"])? == 0)).await?;
         }
     }
-    assert!(began.elapsed() < 25 * S, "some were left to their lease: {:?}", began.elapsed());
     Ok(())
 }
 
 async fn storms_over_a_server_that_stops() -> Checked {
     for (layout, stop) in [("redisson", 1_000), ("plain", 3_000), ("plain", 1_600), ("redisson", 10_000)] {
         let server = Redis::start()?;
-        let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
+        let client = Client::connect(&format!("{}?layout={layout}&{KEPT_LONG}", url(&server))).await?;
         let mut asking = JoinSet::new();
         for at in 0..10_000 {
             let lock = client.lock(format!("n{at}"));
@@ -243,16 +237,14 @@ async fn storms_over_a_server_that_stops() -> Checked {
         server.stop()?;
         tokio::time::sleep(stop * MS).await;
         server.go_on()?;
-        let taken = tokio::time::timeout(60 * S, asking.join_all()).await?;
+        let taken = tokio::time::timeout(LIMIT, asking.join_all()).await?;
         let granted: Vec<_> = taken.into_iter().filter_map(Result::ok).collect();
         let valid = granted.iter().filter(|guard| guard.is_valid()).count();
         assert_eq!(valid, granted.len());
         drop(granted);
-        let began = Instant::now();
         eventually("nothing is held", || Ok(number(&server, &["EVAL", HELD, "0"])? == 0)).await?;
         tokio::time::sleep(3 * S).await;
         assert_eq!(number(&server, &["EVAL", HELD, "0"])?, 0);
-        assert!(began.elapsed() < 20 * S);
     }
     Ok(())
 }
@@ -261,7 +253,7 @@ async fn storms_over_a_line_that_is_cut() -> Checked {
     for layout in ["redisson", "plain"] {
         let server = Redis::start()?;
         let proxy = Proxy::before(server.address())?;
-        let client = through(&proxy, &format!("?layout={layout}")).await?;
+        let client = through(&proxy, &format!("?layout={layout}&{KEPT_LONG}")).await?;
         let mut last = std::collections::BTreeMap::new();
         for round in 0..30_usize {
             let mut asking = JoinSet::new();
@@ -284,10 +276,8 @@ async fn storms_over_a_line_that_is_cut() -> Checked {
             proxy.cut_after((round * 104_729) % 4_000);
             drop(guards);
         }
-        let began = Instant::now();
         proxy.cut_after(usize::MAX);
         eventually("nothing is held", || Ok(number(&server, &["EVAL", HELD, "0"])? == 0)).await?;
-        assert!(began.elapsed() < 10 * S, "some were left to their lease");
     }
     Ok(())
 }
@@ -298,7 +288,7 @@ async fn out_of_memory_for_all_at_once() -> Checked {
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
         let mut guards = Vec::new();
         for at in 0..300 {
-            guards.push(client.lock(format!("n{at}")).keep(S).acquire().await?);
+            guards.push(client.lock(format!("n{at}")).keep(6 * S).acquire().await?);
         }
         server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
         let asking: JoinSet<_> = (300..600)
@@ -310,7 +300,7 @@ async fn out_of_memory_for_all_at_once() -> Checked {
             taken.iter().all(|taken| taken.as_ref().is_err_and(|error| error.kind() == leasehold::ErrorKind::Unfit))
         );
         assert_eq!(number(&server, &["EVAL", HELD, "0"])?, 300, "{layout}");
-        tokio::time::sleep(2 * S).await;
+        tokio::time::sleep(7 * S).await;
         assert!(guards.iter().all(leasehold::Guard::is_valid), "{layout}");
         let mut giving: JoinSet<_> = guards.into_iter().map(leasehold::Guard::release).collect();
         while let Some(given) = giving.join_next().await {
@@ -446,8 +436,7 @@ async fn tries_over_a_long_line() -> Checked {
         asking.spawn(async move { lock.try_acquire().await });
     }
     let mut answered = 0;
-    while let Ok(Some(taken)) = tokio::time::timeout((20 * S).saturating_sub(began.elapsed()), asking.join_next()).await
-    {
+    while let Ok(Some(taken)) = tokio::time::timeout(LIMIT.saturating_sub(began.elapsed()), asking.join_next()).await {
         // That it failed is an answer too.
         drop(taken?);
         answered += 1;
@@ -483,7 +472,7 @@ async fn everything_at_once() -> Checked {
         let mut tasks = JoinSet::new();
         let mut clients = Vec::new();
         for _ in 0..3 {
-            let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
+            let client = Client::connect(&format!("{}?layout={layout}&{KEPT_LONG}", url(&server))).await?;
             clients.push(client.clone());
             for task in 0..120_u64 {
                 let (client, inside, done) = (client.clone(), inside.clone(), done.clone());
@@ -501,7 +490,7 @@ async fn everything_at_once() -> Checked {
                             lock = lock.label(format!("{task}"));
                         }
                         if random(5) == 0 {
-                            lock = lock.lease(S + random(9) as u32 * 100 * MS);
+                            lock = lock.lease(600 * S + random(9) as u32 * 100 * MS);
                         }
                         let patience = std::time::Duration::from_micros(random(60_000));
                         let taken = match random(3) {
@@ -542,11 +531,9 @@ async fn everything_at_once() -> Checked {
         while let Some(ended) = tasks.join_next().await {
             ended?;
         }
-        let began = Instant::now();
         eventually("nothing is held", || Ok(number(&server, &["EVAL", HELD, "0"])? == 0)).await?;
         tokio::time::sleep(3 * S).await;
-        assert_eq!(number(&server, &["EVAL", HELD, "0"])?, 0);
-        assert!(began.elapsed() < 10 * S, "{layout}: some were left to their lease: {:?}", began.elapsed());
+        assert_eq!(number(&server, &["EVAL", HELD, "0"])?, 0, "{layout}");
     }
     Ok(())
 }
@@ -561,6 +548,7 @@ fn asking(name: &Name, number: u64, lease: std::time::Duration, at: leasehold::p
         lease,
         block: 1,
         seen: Fence::NONE,
+        clock: Default::default(),
         not_after: at + 60 * S,
         enlist: false,
         kept: false,
@@ -580,7 +568,7 @@ fn fence_of(acquired: Acquired) -> Result<Fence, String> {
 async fn a_fence_does_not_go_back() -> Checked {
     let server = Redis::start()?;
     let one = client(&server).await?;
-    let me = Owner::explicit("8743c9c0-0795-4907-87fd-6c719a6b4586:1")?;
+    let me = Owner::explicit("theirs-and-ours")?;
     let before = one.lock("x").owned_by(&me).lease(60 * S).acquire().await?;
     // As Redisson's forceUnlock.
     server.command(&["DEL", "x"])?;
@@ -590,7 +578,7 @@ async fn a_fence_does_not_go_back() -> Checked {
     assert!(before.fence() < fence);
     held.release().await?;
     // As Redisson's lock.
-    server.command(&["HINCRBY", "x", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"])?;
+    server.command(&["HINCRBY", "x", "theirs-and-ours", "1"])?;
     server.command(&["PEXPIRE", "x", "30000"])?;
     let other = Client::connect(&url(&server)).await?;
     let entered = other.lock("x").owned_by(&me).lease(60 * S).acquire().await?;
@@ -605,12 +593,12 @@ async fn a_lease_is_not_renewed() -> Checked {
     let store = leasehold_redis::Redis::new(&config)?;
     let name = Name::new("x")?;
     let at = store.clock().await?.at;
-    let owner = StoreOwner::Shared("8743c9c0-0795-4907-87fd-6c719a6b4586:1".into());
+    let owner = StoreOwner::Shared("theirs-and-ours".into());
     let request = Acquire { owner: owner.clone(), ..asking(&name, 1, 60 * S, at) };
     let (id, fence) = (request.request, fence_of(store.acquire(request).await?.result)?);
     server.command(&["DEL", "x"])?;
     client(&server).await?.lock("x").acquire().await?.release().await?;
-    server.command(&["HINCRBY", "x", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"])?;
+    server.command(&["HINCRBY", "x", "theirs-and-ours", "1"])?;
     server.command(&["PEXPIRE", "x", "30000"])?;
     let lease = Lease { name, owner, fence };
     let renewed = store.renew(vec![Renew { lease, hold: Some(id), term: 60 * S, kept: false }]).await?.result;

@@ -4,6 +4,7 @@
 //! Without `redis-server` (or, for clocks, a C compiler) they show as ignored, unless LEASEHOLD_TEST_ALL is set: then that is a failure.
 
 mod attacks;
+mod ballots;
 mod clock;
 mod crowds;
 mod defects;
@@ -18,6 +19,8 @@ mod renewal;
 mod rlock;
 mod scene;
 mod sharing;
+mod stale;
+mod votes;
 
 use std::process::ExitCode;
 
@@ -25,8 +28,9 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 14] = [
+const TOPICS: [&[scene::Case]; 17] = [
     attacks::CASES,
+    ballots::CASES,
     rlock::CASES,
     renewal::CASES,
     defects::CASES,
@@ -40,6 +44,8 @@ const TOPICS: [&[scene::Case]; 14] = [
     crowds::CASES,
     sharing::CASES,
     late::CASES,
+    stale::CASES,
+    votes::CASES,
 ];
 
 fn main() -> ExitCode {

@@ -1,6 +1,7 @@
 //! Owners whose ids look like something else.
 
-use leasehold::{Break, Client, Error, ErrorKind, Owner};
+use leasehold::{Break, Client, Error, ErrorKind, Fence, Owner};
+use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
 
 use crate::scene::{Case, Checked, S, block_on, number, url};
@@ -8,6 +9,9 @@ use crate::scene::{Case, Checked, S, block_on, number, url};
 pub(crate) const CASES: &[Case] = &[
     ("owners::one_that_begins_like_another_is_another", || block_on(one_that_begins_like_another_is_another())),
     ("owners::those_that_mean_something_else_are_refused", || block_on(those_that_mean_something_else_are_refused())),
+    ("owners::one_that_is_spelled_like_a_generated_one_is_refused", || block_on(spelled_like_a_generated_one())),
+    ("owners::of_a_quorum_they_are_refused_alike", || block_on(refused_by_a_quorum())),
+    ("owners::what_another_library_holds_is_nobodys_here", || block_on(of_another_library())),
 ];
 
 fn refused<T: std::fmt::Debug>(what: Result<T, Error>, kind: ErrorKind) {
@@ -54,6 +58,77 @@ async fn those_that_mean_something_else_are_refused() -> Checked {
         assert!(lock.release(None).await.is_err());
         assert_eq!(number(&server, &["EXISTS", "x"])?, 1, "{layout}: a stranger freed it");
         drop(held);
+    }
+    Ok(())
+}
+
+/// Everything that an explicit owner can do with a lock is refused.
+async fn all_is_refused(client: &Client, owner: &str) -> Checked {
+    let lock = client.lock("x").owned_by(&Owner::explicit(owner)?);
+    refused(lock.acquire().await, ErrorKind::BadArgument);
+    refused(lock.try_acquire().await, ErrorKind::BadArgument);
+    refused(lock.renew(Some(Fence::new(1)), 120 * S).await, ErrorKind::BadArgument);
+    refused(lock.release(None).await, ErrorKind::BadArgument);
+    refused(lock.release_all(None).await, ErrorKind::BadArgument);
+    Ok(())
+}
+
+/// The owner of what is held, as the server keeps it.
+fn kept_owner(server: &Redis, layout: &str) -> Result<String, Failure> {
+    if layout == "redisson" {
+        let fields = server.command(&["HKEYS", "x"])?;
+        return Ok(fields.texts()?.first().ok_or("it is not held")?.to_string());
+    }
+    let value = server.command(&["GET", "x"])?;
+    Ok(value.text()?.rsplit_once('/').ok_or("no request")?.0.to_owned())
+}
+
+/// It would enter and give back what the generated one holds.
+async fn spelled_like_a_generated_one() -> Checked {
+    for layout in ["redisson", "plain"] {
+        let server = Redis::start()?;
+        let at = format!("{}?layout={layout}", url(&server));
+        let (client, other) = (Client::connect(&at).await?, Client::connect(&at).await?);
+        let held = client.lock("x").lease(60 * S).acquire().await?;
+        let kept = kept_owner(&server, layout)?;
+        all_is_refused(&other, &kept).await?;
+        // With the request behind it, it is another owner.
+        let longer = other.lock("x").owned_by(&Owner::explicit(format!("{kept}/{kept}"))?);
+        assert!(longer.try_acquire().await?.is_busy());
+        refused(longer.release(None).await, ErrorKind::NotHolder);
+        assert_eq!(kept_owner(&server, layout)?, kept);
+        assert!(number(&server, &["PTTL", "x"])? <= 60_000, "{layout}: it was renewed");
+        held.release().await?;
+    }
+    Ok(())
+}
+
+async fn refused_by_a_quorum() -> Checked {
+    let servers = [Redis::start()?, Redis::start()?, Redis::start()?];
+    let places: Vec<String> = servers.iter().map(|server| server.address().to_string()).collect();
+    let client = Client::connect(&format!("redlock://{}?quarantine=0s", places.join(","))).await?;
+    for owner in ["mode", "leasehold:linger", "01234567-89ab-cdef-fedc-ba9876543210:42"] {
+        all_is_refused(&client, owner).await?;
+    }
+    for server in &servers {
+        assert_eq!(number(server, &["DBSIZE"])?, 0, "something was written");
+    }
+    Ok(())
+}
+
+/// In the plain layout a value that begins with an owner and a slash is of that owner only where a request follows.
+async fn of_another_library() -> Checked {
+    let server = Redis::start()?;
+    let client = Client::connect(&format!("{}?layout=plain", url(&server))).await?;
+    for value in ["me/1", "me/", "me/token:x", "me"] {
+        server.command(&["SET", "x", value, "PX", "60000"])?;
+        let lock = client.lock("x").owned_by(&Owner::explicit("me")?);
+        assert!(lock.try_acquire().await?.is_busy(), "{value}");
+        refused(lock.renew(None, 120 * S).await, ErrorKind::NotHolder);
+        refused(lock.release(None).await, ErrorKind::NotHolder);
+        refused(lock.release_all(None).await, ErrorKind::NotHolder);
+        assert_eq!(server.command(&["GET", "x"])?.text()?, value);
+        assert!(number(&server, &["PTTL", "x"])? <= 60_000, "{value}: it was renewed");
     }
     Ok(())
 }

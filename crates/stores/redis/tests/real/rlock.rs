@@ -100,7 +100,7 @@ async fn a_dead_server_is_an_error() -> Checked {
     Ok(())
 }
 
-/// testRemainTimeToLive2: taken three times for 10 s, given back twice: it is there for the rest of the 10 s, and no longer.
+/// testRemainTimeToLive2: taken three times for a minute, given back twice: it is there for the rest of the minute, and no longer.
 async fn a_partial_release_leaves_the_lease_alone() -> Checked {
     let server = Redis::start()?;
     let owner = Owner::explicit("me")?;
@@ -108,7 +108,7 @@ async fn a_partial_release_leaves_the_lease_alone() -> Checked {
     let began = Instant::now();
     for _ in 0..3 {
         let client = client(&server).await?;
-        let guard = client.lock("a").owned_by(&owner).lease(10 * S).acquire().await?;
+        let guard = client.lock("a").owned_by(&owner).lease(60 * S).acquire().await?;
         guards.push((client, guard));
     }
     for many in [2, 1] {
@@ -116,8 +116,8 @@ async fn a_partial_release_leaves_the_lease_alone() -> Checked {
         guard.release().await?;
         assert_eq!(count(&server, "a", "me")?, many);
         let left = left(&server, "a")?.ok_or("no lease")?;
-        assert!(left <= 10 * S, "it was lengthened to {left:?}");
-        assert!(left + began.elapsed() >= 10 * S, "it was shortened to {left:?} after {:?}", began.elapsed());
+        assert!(left <= 60 * S, "it was lengthened to {left:?}");
+        assert!(left + began.elapsed() >= 60 * S, "it was shortened to {left:?} after {:?}", began.elapsed());
     }
     Ok(())
 }
@@ -233,7 +233,7 @@ async fn many_tries_and_then_kept() -> Checked {
     let inside = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..16 {
-        let (lock, inside) = (client.lock("a").keep(S), inside.clone());
+        let (lock, inside) = (client.lock("a").keep(60 * S), inside.clone());
         tasks.spawn(async move {
             for _ in 0..10_000 {
                 if let Some(guard) = lock.try_acquire().await?.granted() {
@@ -248,8 +248,8 @@ async fn many_tries_and_then_kept() -> Checked {
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    let guard = client.lock("a").keep(S).acquire().await?;
-    let held = tokio::time::timeout(4 * S, guard.lost()).await;
+    let guard = client.lock("a").keep(3 * S).acquire().await?;
+    let held = tokio::time::timeout(7 * S, guard.lost()).await;
     assert!(held.is_err() && guard.is_valid(), "it was not kept");
     Ok(())
 }

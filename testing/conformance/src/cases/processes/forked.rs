@@ -13,7 +13,7 @@ crate::cases! {
     async a_forked_child_keeps_nothing needs [PROCESSES];
 }
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(3);
 
 async fn the_end_of_a_forked_child_frees_nothing(world: World) -> Checked {
     let client = world.client().await?;

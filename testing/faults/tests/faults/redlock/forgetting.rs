@@ -24,7 +24,7 @@ pub(super) const CASES: &[Proof] = &[
 ];
 
 /// Long enough for a busy machine to restart a server and to try.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// How a server forgets.
 #[derive(Clone, Copy, PartialEq, Eq)]

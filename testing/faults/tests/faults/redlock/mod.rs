@@ -29,11 +29,11 @@ pub(crate) fn cases() -> impl Iterator<Item = &'static Proof> {
 const SERVERS: usize = 5;
 const MAJORITY: usize = 3;
 /// Long enough for a busy machine to renew in time, short enough to be waited for.
-const QUARANTINE: Duration = Duration::from_secs(3);
+const QUARANTINE: Duration = Duration::from_secs(12);
 /// How long a server is waited for: longer than by default, because the machine is busy.
-const LIMIT: Duration = Duration::from_millis(400);
+const LIMIT: Duration = Duration::from_secs(1);
 /// How late something may be that must happen, before it counts as never.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// How often is looked where nothing tells of a change.
 const LOOK: Duration = Duration::from_millis(10);
 /// The lock.

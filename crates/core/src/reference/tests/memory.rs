@@ -1,0 +1,126 @@
+//! What a store remembers of names that nobody holds, and for how long.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn name() -> Name {
+    Name::new("a").unwrap()
+}
+
+fn private(client: u64, number: u64) -> Acquire {
+    let asked = request(client, number);
+    Acquire { owner: StoreOwner::Private(asked.request), ..asked }
+}
+
+fn named(number: u64, text: &str) -> Acquire {
+    Acquire { names: Names::One(Name::new(text).unwrap()), ..private(1, number) }
+}
+
+#[test]
+fn a_free_name_is_forgotten_at_once_where_the_clock_never_goes_back() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let one = private(1, 1);
+    store.acquire(at(0), &one).unwrap();
+    assert_eq!((store.len(), store.is_empty()), (1, false));
+    store.release(at(0) + Duration::from_millis(1), &release(&one));
+    assert!(store.is_empty());
+    // Not before the clock has passed the last of its fences.
+    store.acquire(at(1), &Acquire { block: 100, ..one.clone() }).unwrap();
+    store.release(at(1), &release(&one));
+    assert_eq!(store.len(), 1);
+    store.acquire(at(2), &named(2, "b")).unwrap();
+    assert_eq!(store.len(), 1, "the next request finds that it can be forgotten");
+}
+
+#[test]
+fn a_name_that_lingers_or_is_waited_for_is_not_forgotten() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let one = private(1, 1);
+    store.acquire(at(0), &one).unwrap();
+    store.release(at(0) + Duration::from_millis(1), &Release { linger: SECOND * 5, ..release(&one) });
+    store.acquire(at(4), &named(2, "b")).unwrap();
+    assert_eq!(store.len(), 2);
+    store.acquire(at(6), &named(3, "c")).unwrap();
+    assert_eq!(store.len(), 2, "`a` is forgotten, `b` has ended and is not looked at");
+
+    let mut store = Reference::new(1, Duration::ZERO);
+    store.acquire(at(0), &one).unwrap();
+    store.acquire(at(0), &Acquire { enlist: true, ..private(2, 1) }).unwrap();
+    store.release(at(0) + Duration::from_millis(1), &release(&one));
+    assert_eq!(store.len(), 1);
+    store.leave(at(1), ClientId([2, 0]), &name());
+    assert!(store.is_empty(), "and when the last one leaves it is");
+}
+
+#[test]
+fn fences_are_remembered_for_as_long_as_was_said() {
+    let mut store = Reference::new(1, SECOND * 100);
+    let one = private(1, 1);
+    store.acquire(at(0), &one).unwrap();
+    store.release(at(0), &release(&one));
+    store.acquire(at(99), &named(2, "b")).unwrap();
+    assert!(store.take(&name()).is_some_and(|record| {
+        let last = record.last;
+        store.put(name(), record);
+        last > Fence::NONE
+    }));
+    store.acquire(at(100), &named(3, "c")).unwrap();
+    assert!(store.take(&name()).is_none());
+}
+
+/// Nobody releases what a dead process held: it is found when there are twice as many records as at the last look.
+#[test]
+fn names_whose_lease_ran_out_are_swept_when_there_are_many() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    for number in 0..128 {
+        store.acquire(at(0), &named(number, &format!("n{number}"))).unwrap();
+    }
+    assert_eq!(store.len(), 128);
+    store.acquire(at(10), &named(1_000, "m")).unwrap();
+    assert_eq!(store.len(), 1);
+    // What is held is kept, and the next look is at twice as many.
+    for number in 0..300 {
+        let held = Acquire { lease: SECOND * 1_000, ..named(number, &format!("h{number}")) };
+        store.acquire(at(20), &held).unwrap();
+    }
+    assert_eq!(store.len(), 300, "`m` went when it was looked for");
+    store.sweep(at(2_000));
+    assert!(store.is_empty());
+}
+
+#[test]
+fn sweeping_keeps_fences_and_waiters_for_their_time() {
+    let mut store = Reference::new(1, SECOND * 100);
+    store.acquire(at(0), &private(1, 1)).unwrap();
+    store.sweep(at(100));
+    assert_eq!(store.len(), 1, "it ended a second later");
+    store.sweep(at(101));
+    assert!(store.is_empty());
+    let mut store = Reference::new(1, Duration::ZERO);
+    store.acquire(at(0), &private(1, 1)).unwrap();
+    store.acquire(at(0), &Acquire { enlist: true, ..private(2, 1) }).unwrap();
+    store.sweep(at(2));
+    assert_eq!(store.len(), 1, "somebody waits");
+    store.sweep(at(3));
+    assert!(store.is_empty());
+}
+
+#[test]
+fn memory_follows_the_names_in_use() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    for number in 0..5_000 {
+        store.acquire(at(0), &Acquire { lease: SECOND * 9, ..named(number, &format!("n{number}")) }).unwrap();
+    }
+    assert!(store.records.capacity() >= 5_000);
+    store.sweep(at(10));
+    assert!(store.is_empty() && store.records.capacity() <= 1_024, "{}", store.records.capacity());
+}
+
+#[test]
+fn a_lock_that_was_broken_at_once_is_forgotten() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    store.acquire(at(0), &private(1, 1)).unwrap();
+    store.break_lock(at(0) + Duration::from_millis(1), &name(), Break::Now);
+    assert!(store.is_empty());
+}
