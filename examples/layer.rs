@@ -43,7 +43,7 @@ impl Store for Counting {
     fn release(&self, request: Release) -> Call<Reply<Released>> {
         self.inner().release(request)
     }
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         self.inner().watch(client, name, sink)
     }
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {

@@ -14,9 +14,10 @@ const TURNS: u32 = 16;
 /// The largest block that a store reserves: 1 ms in units. A store that comes back with an older memory was away for longer than that.
 pub const BLOCK_MAX: u32 = 8_000;
 
-/// A store that may have forgotten a name's fences begins this far ahead of its clock: 2 ms in units. Nothing that it ever reserved lies
-/// further ahead, so no fence is handed out twice. See docs/decisions/0013-fences-after-a-loss.md.
-pub const FENCE_JUMP: u64 = 16_000;
+/// A store that may have forgotten a name's fences starts this far ahead of its clock: 20 ms in units. Nothing that it ever reserved lies
+/// further ahead, so no fence is handed out twice. Larger than [`COARSE`] and a block together, so that a clock which is behind without
+/// being noticed repeats nothing either. See docs/decisions/0013-fences-after-a-loss.md.
+pub const FENCE_JUMP: u64 = 160_000;
 
 /// A clock that is behind by no more than this goes in coarse steps, and was not set back.
 pub const COARSE: Duration = Duration::from_millis(2);
@@ -112,14 +113,16 @@ impl Reservation {
         if self.memory == Memory::Lasting {
             return Block { first: Fence::next(self.last, self.seen, self.now), len: wanted };
         }
+        // A clock that was set back stands between the floor and the ceiling. An ordinary block is never ahead of where it stands; what
+        // follows a loss is never behind.
         let set_back = self.believed.floor.since(self.now) > COARSE;
-        let clock = Fence::at(if set_back { self.believed.ceiling } else { self.now });
-        let below = clock.plus(FENCE_JUMP);
+        let (least, most) = if set_back { (self.believed.floor, self.believed.ceiling) } else { (self.now, self.now) };
+        let clock = Fence::at(least);
         if self.last.plus(FENCE_STALE) < clock {
-            return Block { first: below.max(self.seen.plus(1)), len: 1 };
+            return Block { first: Fence::at(most).plus(FENCE_JUMP).max(self.seen.plus(1)), len: 1 };
         }
         let first = self.last.plus(1).max(self.seen.plus(1)).max(clock);
-        let room = u32::try_from(below.get().saturating_sub(first.get())).unwrap_or(u32::MAX);
+        let room = u32::try_from(clock.plus(FENCE_JUMP).get().saturating_sub(first.get())).unwrap_or(u32::MAX);
         // Where the clock was set back, fences are ahead of it anyhow.
         Block { first, len: if room == 0 { wanted } else { wanted.min(room) } }
     }
@@ -240,6 +243,19 @@ mod tests {
         assert_eq!(reservation.block(9), Block { first: Fence::new(2 * DAY + 10 + FENCE_JUMP), len: 1 });
         let lasting = Reservation { memory: Memory::Lasting, ..reservation };
         assert_eq!(lasting.block(9), Block { first: Fence::new(DAY), len: 9 });
+        let kept = Reservation { last: Fence::new(2 * DAY - 5), ..reservation };
+        assert_eq!(kept.block(9), Block { first: Fence::new(2 * DAY), len: 9 }, "a block is not ahead of the clock");
         assert_eq!(reserve(2 * DAY, 0, DAY, 9), Block { first: Fence::new(2 * DAY + 1), len: 9 }, "blocks go on");
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_unnoticed_repeats_nothing() {
+        let nanos = |units: u64| StoreTime::from_nanos(units * FENCE_UNIT_NANOS);
+        let before = reserve(DAY - 8, 0, DAY, BLOCK_MAX);
+        let behind = nanos(DAY) - COARSE;
+        let believed = ClockBounds { floor: nanos(DAY), ceiling: nanos(DAY + 8) };
+        let (memory, last, seen) = (Memory::Fallible, Fence::NONE, Fence::NONE);
+        let after = Reservation { memory, last, seen, now: behind, believed }.block(BLOCK_MAX);
+        assert!(after.first > before.last(), "{after:?} meets {before:?}");
     }
 }

@@ -359,7 +359,9 @@ pub trait Store: Send + Sync + 'static {
     fn release(&self, request: Release) -> Call<Reply<Released>>;
 
     /// Subscribes `client` to hints about `name`; ends when the subscription is confirmed. Again is harmless.
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>>;
+    ///
+    /// A subscription tells no time: an engine would have to guess it, and a guess that runs ahead is taken for a clock that was set back.
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>>;
 
     /// Ends a subscription and leaves the list of waiters. Best effort: nobody waits for it.
     ///

@@ -32,7 +32,7 @@ enum Kind {
     Acquire(Call<Reply<Acquired>>),
     Release(Call<Reply<Released>>),
     Renew(Call<Reply<Vec<Renewed>>>),
-    Watch(Call<Reply<()>>),
+    Watch(Call<Result<(), Error>>),
 }
 
 impl Flight {
@@ -50,7 +50,7 @@ impl Flight {
         Self::start(context, "renew", Kind::Renew, call)
     }
 
-    pub(crate) fn watch(context: Context, call: impl FnOnce() -> Call<Reply<()>>) -> Self {
+    pub(crate) fn watch(context: Context, call: impl FnOnce() -> Call<Result<(), Error>>) -> Self {
         Self::start(context, "watch", Kind::Watch, call)
     }
 
@@ -58,8 +58,8 @@ impl Flight {
     fn start<T>(
         context: Context,
         operation: &'static str,
-        kind: impl FnOnce(Call<Reply<T>>) -> Kind,
-        call: impl FnOnce() -> Call<Reply<T>>,
+        kind: impl FnOnce(Call<Result<T, Error>>) -> Kind,
+        call: impl FnOnce() -> Call<Result<T, Error>>,
     ) -> Self {
         let (call, panic) = match caught(call) {
             Ok(call) => (call, None),
@@ -128,11 +128,11 @@ impl Flight {
 
 #[inline]
 fn poll_call<T>(
-    call: &mut Call<Reply<T>>,
+    call: &mut Call<Result<T, Error>>,
     operation: &'static str,
     panic: &mut Option<Panic>,
     task: &mut TaskContext<'_>,
-) -> Poll<Reply<T>> {
+) -> Poll<Result<T, Error>> {
     match call {
         Call::Done(reply) => Poll::Ready(reply.take().expect("a call is not polled after its end")),
         Call::Pending(future) => caught(|| future.as_mut().poll(task)).unwrap_or_else(|payload| {

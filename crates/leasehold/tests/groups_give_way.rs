@@ -14,8 +14,8 @@ struct Far(Arc<dyn Store>, Duration);
 impl Far {
     fn go<T: Send + Unpin + 'static>(
         &self,
-        f: impl FnOnce(&dyn Store) -> Call<Reply<T>> + Send + 'static,
-    ) -> Call<Reply<T>> {
+        f: impl FnOnce(&dyn Store) -> Call<Result<T, Error>> + Send + 'static,
+    ) -> Call<Result<T, Error>> {
         let (inner, way) = (self.0.clone(), self.1);
         Call::pending(async move {
             tokio::time::sleep(way).await;
@@ -48,7 +48,7 @@ impl Store for Far {
     fn release(&self, r: Release) -> Call<Reply<Released>> {
         self.go(move |s| s.release(r))
     }
-    fn watch(&self, c: ClientId, n: Name, k: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, c: ClientId, n: Name, k: HintSink) -> Call<Result<(), Error>> {
         self.go(move |s| s.watch(c, n, k))
     }
     fn unwatch(&self, c: ClientId, n: Name) -> Call<()> {

@@ -91,7 +91,7 @@ impl Store for Handle {
     fn renew(&self, _: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
         unreachable!("a quorum upholds")
     }
-    fn watch(&self, _: ClientId, _: Name, _: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, _: ClientId, _: Name, _: HintSink) -> Call<Result<(), Error>> {
         unreachable!("nobody waits")
     }
     fn unwatch(&self, _: ClientId, _: Name) -> Call<()> {

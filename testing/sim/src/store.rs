@@ -54,7 +54,7 @@ impl StoreNode {
             }
             Ask::Call(Request::Watch(name)) => {
                 self.watch(client, name);
-                Some(Answer::Watch(Ok(Answered { at: now, result: () })))
+                Some(Answer::Watch(Ok(())))
             }
             Ask::Unwatch(name) => {
                 self.watchers.retain(|(who, what)| *who != client || what != name);

@@ -66,7 +66,7 @@ impl Store for Counted {
         self.inner().release(request)
     }
 
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         self.inner().watch(client, name, sink)
     }
 

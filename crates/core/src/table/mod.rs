@@ -350,7 +350,7 @@ impl Answer {
             Self::Acquire(reply) => reply.as_ref().ok().map(|answered| answered.at),
             Self::Release(reply) => reply.as_ref().ok().map(|answered| answered.at),
             Self::Renew(reply) => reply.as_ref().ok().map(|answered| answered.at),
-            Self::Watch(reply) => reply.as_ref().ok().map(|answered| answered.at),
+            Self::Watch(_) => None,
         }
     }
 }

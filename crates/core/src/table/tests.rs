@@ -190,8 +190,7 @@ fn a_reentry_that_falls_back_to_the_queue_sleeps_at_its_head() {
     let (ask, _) = bench.call();
     bench.busy(ask, "a");
     let (watch, _) = bench.call();
-    let reply = bench.ok(());
-    bench.step(Input::Answer(watch, Answer::Watch(reply)));
+    bench.step(Input::Answer(watch, Answer::Watch(Ok(()))));
     let (ask, _) = bench.call();
     bench.busy(ask, "a");
     let reply = bench.ok(vec![Renewed::Lost]);
@@ -489,8 +488,7 @@ fn one_who_asks_once_does_not_wait_behind_a_sleeper() {
     let (ask, _) = bench.call();
     bench.busy(ask, "a");
     let (watch, _) = bench.call();
-    let reply = bench.ok(());
-    bench.step(Input::Answer(watch, Answer::Watch(reply)));
+    bench.step(Input::Answer(watch, Answer::Watch(Ok(()))));
     let (ask, _) = bench.call();
     bench.busy(ask, "a");
     let id = bench.table.ticket();
@@ -690,8 +688,7 @@ fn a_table_only_waits_while_nothing_is_held_and_no_call_is_under_way() {
     bench.busy(ask, "a");
     assert!(!bench.table.only_waits(), "a subscription is under way");
     let (watch, _) = bench.call();
-    let reply = bench.ok(());
-    bench.step(Input::Answer(watch, Answer::Watch(reply)));
+    bench.step(Input::Answer(watch, Answer::Watch(Ok(()))));
     let (ask, _) = bench.call();
     bench.busy(ask, "a");
     assert!(bench.sleeps(id) && bench.table.only_waits());

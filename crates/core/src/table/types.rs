@@ -113,7 +113,7 @@ pub enum Answer {
     /// Of a renewal.
     Renew(Reply<Vec<Renewed>>),
     /// Of a subscription.
-    Watch(Reply<()>),
+    Watch(Result<(), Error>),
 }
 
 /// A call to the store, and what to hand back with its answer.

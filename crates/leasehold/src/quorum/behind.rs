@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use leasehold_core::port::Answered;
 use leasehold_core::quorum::Vote;
 use leasehold_core::{Moment, RequestId};
 
@@ -154,7 +155,7 @@ impl Quorum {
     fn lacking(&self, now: Moment, request: RequestId) -> Vec<Lacking> {
         let late = self.state().holds.get_mut(&request).map(|held| std::mem::take(&mut held.late));
         let Some(mut late) = late else { return Vec::new() };
-        let landed: Vec<Landed<Vote>> = std::iter::from_fn(|| late.ended(self)).collect();
+        let landed: Vec<Landed<Answered<Vote>>> = std::iter::from_fn(|| late.ended(self)).collect();
         let mut guard = self.state();
         let state = &mut *guard;
         let left_out = state.left_out(now);

@@ -4,10 +4,28 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use leasehold_core::Moment;
-use leasehold_core::port::{Call, Reply};
+use leasehold_core::port::{Answered, Call};
+use leasehold_core::{Error, Moment, StoreTime};
 
 use super::Quorum;
+
+/// What a server answers, with its clock where it tells that.
+pub(super) trait Reading {
+    fn clock(&self) -> Option<StoreTime>;
+}
+
+impl<T> Reading for Answered<T> {
+    fn clock(&self) -> Option<StoreTime> {
+        Some(self.at)
+    }
+}
+
+/// A subscription.
+impl Reading for () {
+    fn clock(&self) -> Option<StoreTime> {
+        None
+    }
+}
 
 /// Calls under way, each to one server.
 pub(super) struct Flights<T>(Vec<Flight<T>>);
@@ -16,7 +34,7 @@ struct Flight<T> {
     server: usize,
     round: u32,
     sent: Moment,
-    call: Call<Reply<T>>,
+    call: Call<Result<T, Error>>,
 }
 
 /// A call that ended.
@@ -24,7 +42,7 @@ pub(super) struct Landed<T> {
     pub(super) server: usize,
     pub(super) round: u32,
     pub(super) sent: Moment,
-    pub(super) reply: Reply<T>,
+    pub(super) reply: Result<T, Error>,
 }
 
 impl<T> Default for Flights<T> {
@@ -33,12 +51,12 @@ impl<T> Default for Flights<T> {
     }
 }
 
-impl<T: Unpin> Flights<T> {
+impl<T: Reading + Unpin> Flights<T> {
     pub(super) fn new() -> Self {
         Self::default()
     }
 
-    pub(super) fn send(&mut self, server: usize, round: u32, sent: Moment, call: Call<Reply<T>>) {
+    pub(super) fn send(&mut self, server: usize, round: u32, sent: Moment, call: Call<Result<T, Error>>) {
         self.0.push(Flight { server, round, sent, call });
     }
 
@@ -62,7 +80,7 @@ impl<T: Unpin> Flights<T> {
             if let Poll::Ready(reply) = Pin::new(&mut self.0[at].call).poll(task) {
                 let Flight { server, round, sent, .. } = self.0.swap_remove(at);
                 if let Ok(answered) = &reply {
-                    quorum.heard(server, sent, quorum.now(), answered.at);
+                    quorum.heard(server, sent, quorum.now(), answered.clock());
                 }
                 return Poll::Ready(Landed { server, round, sent, reply });
             }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Break, Call, HintSink, Holder, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, Break, Call, HintSink, Holder, Inspected, Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::quorum::{Member, PerServer};
 use leasehold_core::{
@@ -17,7 +17,7 @@ use leasehold_core::{
 
 use super::Quorum;
 use super::alarm::{self, Alarm};
-use super::flights::{Flights, Landed};
+use super::flights::{Flights, Landed, Reading};
 
 /// Servers are waited for so long where nobody is in a hurry.
 const LIMIT: Duration = Duration::from_millis(1_500);
@@ -33,12 +33,12 @@ const KIND: &str = "redlock";
 
 impl Quorum {
     /// Asks every server, and waits for as many as there are in time; only for a majority, and a moment longer, where that will do.
-    async fn gather<T: Unpin + Send + 'static>(
+    async fn gather<T: Reading + Unpin + Send + 'static>(
         &self,
         operation: &'static str,
         limit: Duration,
         patient: bool,
-        call: impl Fn(&Arc<dyn Member>) -> Call<Reply<T>>,
+        call: impl Fn(&Arc<dyn Member>) -> Call<Result<T, Error>>,
     ) -> Result<Vec<(usize, T)>, Error> {
         let now = self.now();
         let mut flights = Flights::new();
@@ -55,7 +55,7 @@ impl Quorum {
                 match flights.poll(self, task) {
                     Poll::Ready(Landed { server, reply, .. }) => match reply {
                         Ok(answered) => {
-                            found.push((server, answered.result));
+                            found.push((server, answered));
                             if found.len() == majority && !patient {
                                 until = until.min(self.now() + MOMENT);
                             }
@@ -121,7 +121,7 @@ impl Quorum {
         self.finish(flights);
     }
 
-    async fn wait_for_majority(&self, now: Moment, flights: &mut Flights<()>) {
+    async fn wait_for_majority(&self, now: Moment, flights: &mut Flights<Answered<()>>) {
         let (until, mut alarm) = (now + LIMIT, Alarm::new(self.host()));
         let missing = self.members.len() - self.shared.rules.majority();
         std::future::poll_fn(|task| {
@@ -255,7 +255,7 @@ impl Store for Quorum {
         Call::pending(async move {
             let found = quorum.gather("connect", LIMIT, false, |member| member.clock()).await;
             let checked = match found {
-                Ok(found) => quorum.are_different(found.into_iter().map(|(server, ())| server).collect()).await,
+                Ok(found) => quorum.are_different(found.into_iter().map(|(server, _)| server).collect()).await,
                 Err(error) => Err(error),
             };
             quorum.answer(checked)
@@ -274,12 +274,12 @@ impl Store for Quorum {
         Call::pending(self.clone().give(request))
     }
 
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         let quorum = self.clone();
         Call::pending(async move {
             let watch = |member: &Arc<dyn Member>| member.watch(client, name.clone(), sink.clone());
             let found = quorum.gather("watch", LIMIT, false, watch).await;
-            quorum.answer(found.map(drop))
+            found.map(drop).map_err(|error| error.on_store(&quorum.shared.label))
         })
     }
 
@@ -299,7 +299,7 @@ impl Store for Quorum {
             let found = quorum.gather("inspect", LIMIT, false, |member| member.inspect(name.clone())).await;
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
-                quorum.combined(&name, found.into_iter().map(|(_, found)| found).collect(), unheard)
+                quorum.combined(&name, found.into_iter().map(|(_, found)| found.result).collect(), unheard)
             }))
         })
     }
@@ -311,7 +311,7 @@ impl Store for Quorum {
             loop {
                 let list = |member: &Arc<dyn Member>| member.list(prefix.clone(), after.clone(), limit);
                 let pages = match quorum.gather("list", LISTING, false, list).await {
-                    Ok(pages) => pages,
+                    Ok(pages) => pages.into_iter().map(|(_, page)| page.result).collect(),
                     Err(error) => return quorum.answer(Err(error)),
                 };
                 let (found, end) = quorum.merged(pages, limit);
@@ -332,7 +332,7 @@ impl Store for Quorum {
             let found = found.map_err(|error| error.with_outcome(Outcome::Unknown));
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
-                quorum.combined(&name, found.into_iter().map(|(_, found)| found).collect(), unheard)
+                quorum.combined(&name, found.into_iter().map(|(_, found)| found.result).collect(), unheard)
             }))
         })
     }
@@ -351,12 +351,12 @@ impl Store for Quorum {
 
 impl Quorum {
     /// One page out of those of all servers, and where it ends: no further than the shortest full one goes.
-    fn merged(&self, pages: Vec<(usize, Vec<Inspected>)>, limit: usize) -> (Vec<Inspected>, Option<Name>) {
+    fn merged(&self, pages: Vec<Vec<Inspected>>, limit: usize) -> (Vec<Inspected>, Option<Name>) {
         let unheard = self.members.len() - pages.len();
-        let full = pages.iter().filter(|(_, page)| page.len() >= limit);
-        let end = full.filter_map(|(_, page)| page.last().map(|last| last.name.clone())).min();
+        let full = pages.iter().filter(|page| page.len() >= limit);
+        let end = full.filter_map(|page| page.last().map(|last| last.name.clone())).min();
         let mut names: BTreeMap<Name, Vec<Inspected>> = BTreeMap::new();
-        for found in pages.into_iter().flat_map(|(_, page)| page) {
+        for found in pages.into_iter().flatten() {
             names.entry(found.name.clone()).or_default().push(found);
         }
         let within = names.into_iter().filter(|(name, _)| end.as_ref().is_none_or(|end| name <= end));

@@ -103,7 +103,7 @@ struct Held {
     /// The servers have it until then at least, if they forget nothing.
     ends: Moment,
     /// Votes that were not needed.
-    late: Flights<Vote>,
+    late: Flights<Answered<Vote>>,
 }
 
 impl Quorum {
@@ -194,10 +194,12 @@ impl Quorum {
         }
     }
 
-    /// A server answered something.
-    fn heard(&self, server: usize, sent: Moment, came: Moment, at: StoreTime) {
+    /// A server answered something, and may have told its clock.
+    fn heard(&self, server: usize, sent: Moment, came: Moment, at: Option<StoreTime>) {
         let mut state = self.state();
-        state.clocks.observe(server, sent, came, at);
+        if let Some(at) = at {
+            state.clocks.observe(server, sent, came, at);
+        }
         state.health.answered(server);
         state.stragglers[server] = 0;
     }

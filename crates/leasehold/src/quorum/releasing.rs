@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::port::{Give, Release, Released, Reply};
+use leasehold_core::port::{Answered, Give, Release, Released, Reply};
 use leasehold_core::quorum::{Hold, PerServer, Sweep, Vote};
 use leasehold_core::{Error, Moment, RequestId, lease};
 
@@ -26,9 +26,9 @@ pub(super) struct Sweeping {
     quorum: Quorum,
     sweeps: Vec<(Sweep, Release)>,
     quietly: bool,
-    flights: Flights<Released>,
+    flights: Flights<Answered<Released>>,
     /// What is given back, where that is known, and its votes that nobody waited for.
-    late: Option<(Hold, Flights<Vote>)>,
+    late: Option<(Hold, Flights<Answered<Vote>>)>,
     quota: Quota,
     alarm: Alarm,
     /// Until every server was heard of: a process that ends must not leave locks behind.
@@ -39,7 +39,7 @@ impl Sweeping {
     pub(super) fn new(
         quorum: &Quorum,
         sweeps: Vec<(Sweep, Release)>,
-        late: Option<(Hold, Flights<Vote>)>,
+        late: Option<(Hold, Flights<Answered<Vote>>)>,
         quietly: bool,
     ) -> Self {
         late.iter().for_each(|(_, votes)| quorum.not_waited_for(votes));

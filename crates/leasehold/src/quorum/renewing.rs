@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::Moment;
-use leasehold_core::port::{Renew, Renewed, Reply};
+use leasehold_core::port::{Answered, Renew, Renewed, Reply};
 use leasehold_core::quorum::{Upheld, Upholding};
 
 use super::Quorum;
@@ -67,7 +67,7 @@ impl Quorum {
     }
 
     /// Behind the verdict: hears the other servers, and asks those anew that vote and do not have what a majority has.
-    fn look_for_votes(&self, mut upholding: Upholding, mut flights: Flights<Upheld>, leases: Vec<Renew>) {
+    fn look_for_votes(&self, mut upholding: Upholding, mut flights: Flights<Answered<Upheld>>, leases: Vec<Renew>) {
         if self.shared.is_forked() {
             return;
         }

@@ -3,13 +3,13 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Acquired, Give, Release, Reply};
+use leasehold_core::port::{Acquire, Acquired, Answered, Give, Release, Reply};
 use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Clocks, Health, Hold, Sweep, Verdict, Vote};
 use leasehold_core::{Error, Moment, Name, Outcome, RequestId, lease, waiting};
 
 use super::alarm::Alarm;
-use super::flights::{Flights, Landed};
+use super::flights::{Flights, Landed, Reading};
 use super::quota::{Quota, unconstrained};
 use super::releasing::Sweeping;
 use super::{Held, Quorum, State};
@@ -136,7 +136,7 @@ impl Quorum {
 struct Voting {
     quorum: Quorum,
     attempt: Option<Attempt>,
-    flights: Flights<Vote>,
+    flights: Flights<Answered<Vote>>,
     quota: Quota,
     alarm: Alarm,
     /// What it repeats was granted to this request, and lasts until then: it is no less granted when nobody waits for the repeat.
@@ -256,7 +256,7 @@ fn remains(request: &Acquire, name: Name) -> Release {
 }
 
 /// Gives back what an attempt may have taken, name by name.
-fn sweeping(quorum: &Quorum, attempt: Attempt, late: Flights<Vote>) -> Sweeping {
+fn sweeping(quorum: &Quorum, attempt: Attempt, late: Flights<Answered<Vote>>) -> Sweeping {
     let (now, rules) = (quorum.now(), &quorum.shared.rules);
     let lease = attempt.request().lease;
     let give_up = lease::surely_over(now + rules.limit(lease) * 4, lease);
@@ -286,7 +286,7 @@ impl Drop for Voting {
 
 impl Quorum {
     /// Waits in the background for calls that nobody waits for.
-    pub(super) fn finish<T: Unpin + std::marker::Send + 'static>(&self, mut flights: Flights<T>) {
+    pub(super) fn finish<T: Reading + Unpin + std::marker::Send + 'static>(&self, mut flights: Flights<T>) {
         while flights.ended(self).is_some() {}
         if flights.is_empty() || self.shared.is_forked() {
             return;
@@ -303,7 +303,7 @@ impl Quorum {
     }
 
     /// Servers whose calls nobody waits for are left out for a while, when there are many.
-    pub(super) fn not_waited_for<T: Unpin>(&self, flights: &Flights<T>) {
+    pub(super) fn not_waited_for<T: Reading + Unpin>(&self, flights: &Flights<T>) {
         let mut state = self.state();
         flights.servers().for_each(|server| state.stragglers[server] += 1);
     }
@@ -319,7 +319,13 @@ impl Quorum {
 }
 
 /// A vote that came after the verdict.
-pub(super) fn voted_late(hold: &mut Hold, now: Moment, clocks: &Clocks, health: &mut Health, landed: Landed<Vote>) {
+pub(super) fn voted_late(
+    hold: &mut Hold,
+    now: Moment,
+    clocks: &Clocks,
+    health: &mut Health,
+    landed: Landed<Answered<Vote>>,
+) {
     let Landed { server, round, sent, reply } = landed;
     let failed = reply.as_ref().err().cloned();
     hold.voted(now, clocks, server, round, sent, reply);

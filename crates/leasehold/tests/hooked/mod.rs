@@ -108,7 +108,7 @@ impl Store for Hooked {
     fn release(&self, request: Release) -> Call<Reply<Released>> {
         self.met("release", |inner| inner.release(request))
     }
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         self.inner.watch(client, name, sink)
     }
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {

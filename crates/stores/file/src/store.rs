@@ -371,9 +371,9 @@ impl Store for File {
         })
     }
 
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         match self.place.watch(client, name, sink) {
-            Ok(()) => self.clock(),
+            Ok(()) => Call::done(Ok(())),
             Err(error) => Call::done(Err(error.during("watch").on_store(&self.label))),
         }
     }

@@ -160,13 +160,12 @@ impl Store for Memory {
         Call::done(Ok(self.step(|at, reference| reference.release(at, &request))))
     }
 
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         let mut state = self.state();
         let watchers = state.watchers.entry(name).or_default();
         watchers.retain(|(watcher, _)| *watcher != client);
         watchers.push((client, sink));
-        drop(state);
-        self.clock()
+        Call::done(Ok(()))
     }
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {

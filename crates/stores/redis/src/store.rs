@@ -10,8 +10,8 @@ use leasehold_core::port::{
     Renewed, Reply,
 };
 use leasehold_core::{
-    Capability, ClientId, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Moment, Name, Names, Outcome, Store,
-    StoreClock, StoreOwner, StoreTime,
+    Capability, ClientId, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Name, Names, Outcome, Store,
+    StoreOwner, StoreTime,
 };
 use redis::Cmd;
 
@@ -40,8 +40,6 @@ pub(crate) struct Inner {
     pub(crate) scripts: &'static Scripts,
     pub(crate) link: Arc<Link>,
     ears: Arc<Ears>,
-    /// Where the server's clock stood in its newest answer.
-    clock: Mutex<StoreClock>,
     /// Who may stand in line for what.
     lines: Mutex<Lines>,
     pub(crate) sharing: Sharing,
@@ -83,7 +81,6 @@ impl Redis {
             scripts: Scripts::of(config.layout),
             link,
             ears,
-            clock: Mutex::new(StoreClock::new(Moment::default(), Moment::default(), StoreTime::default())),
             lines: Mutex::default(),
             sharing: Sharing::default(),
             scanned: list::Scanned::default(),
@@ -127,28 +124,15 @@ impl Redis {
     ) -> Call<Reply<T>> {
         let inner = self.0.clone();
         Call::pending(async move {
-            let sent = leasehold_clock::now();
             match work.await {
-                Ok((at, result)) => {
-                    inner.clock().observe(sent, at);
-                    Ok(Answered { at, result })
-                }
+                Ok((at, result)) => Ok(Answered { at, result }),
                 Err(error) => Err(error.on_store(&inner.label)),
             }
         })
     }
-
-    /// The server's clock as it can be known without asking.
-    fn estimated(&self) -> StoreTime {
-        self.0.clock().latest(leasehold_clock::now())
-    }
 }
 
 impl Inner {
-    fn clock(&self) -> MutexGuard<'_, StoreClock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn synced(&self) -> MutexGuard<'_, Option<(Mark, bool)>> {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -403,14 +387,13 @@ impl Store for Redis {
         self.give_back(request, false)
     }
 
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
-        let (store, inner) = (self.clone(), self.0.clone());
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
+        let inner = self.0.clone();
         inner.ears.add(client, &name, &sink);
         let channels = inner.ears.channels_of(client, &name);
         Call::pending(async move {
             let subscribed = inner.link.subscribe(channels).await;
-            subscribed.map_err(|error| error.during("watch").on_store(&inner.label).on_lock(&name))?;
-            Ok(Answered { at: store.estimated(), result: () })
+            subscribed.map_err(|error| error.during("watch").on_store(&inner.label).on_lock(&name))
         })
     }
 

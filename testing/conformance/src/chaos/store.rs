@@ -25,16 +25,16 @@ impl Stormy {
     fn call<T: Send + Unpin + 'static>(
         &self,
         kind: Kind,
-        call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send + 'static,
-    ) -> Call<Reply<T>> {
+        call: impl FnOnce(&Arc<dyn Store>) -> Call<Result<T, Error>> + Send + 'static,
+    ) -> Call<Result<T, Error>> {
         self.met(self.chaos.meet(kind), call)
     }
 
     fn met<T: Send + Unpin + 'static>(
         &self,
         fault: Option<(Fault, Receiver<u64>)>,
-        call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send + 'static,
-    ) -> Call<Reply<T>> {
+        call: impl FnOnce(&Arc<dyn Store>) -> Call<Result<T, Error>> + Send + 'static,
+    ) -> Call<Result<T, Error>> {
         match fault {
             None => call(&self.inner),
             Some((fault, calmed)) => Call::pending(meet(fault, calmed, self.inner.clone(), call)),
@@ -46,8 +46,8 @@ async fn meet<T: Unpin>(
     fault: Fault,
     mut calmed: Receiver<u64>,
     inner: Arc<dyn Store>,
-    call: impl FnOnce(&Arc<dyn Store>) -> Call<Reply<T>> + Send,
-) -> Reply<T> {
+    call: impl FnOnce(&Arc<dyn Store>) -> Call<Result<T, Error>> + Send,
+) -> Result<T, Error> {
     match fault {
         Fault::LoseReply => {
             drop(call(&inner).await);
@@ -154,7 +154,7 @@ impl Store for Stormy {
         self.call(Kind::Release, move |inner| inner.release(request))
     }
 
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         let chaos = self.chaos.clone();
         let sink: HintSink = Arc::new(move |hint| {
             if chaos.hints() {

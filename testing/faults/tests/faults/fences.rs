@@ -1,6 +1,6 @@
 //! What becomes of fences where many tasks hand one lock on and the server forgets it, or its clock is set, at the moment of a grant.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -27,6 +27,8 @@ const CLIENTS: usize = 3;
 const GRANTS_BEFORE: u64 = 6;
 /// Grants by the server after that.
 const GRANTS_AFTER: u64 = 12;
+/// How many of the numbers that came twice are printed.
+const SHOWN: usize = 5;
 /// How late something may be that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,6 +60,22 @@ struct Told {
     at: Instant,
     /// When the store was asked for the lease.
     asked: Instant,
+}
+
+impl Told {
+    /// For people: with its times, counted from the blow.
+    fn since(&self, blow: Instant) -> String {
+        let from_blow = |moment: Instant| match moment.checked_duration_since(blow) {
+            Some(after) => format!("{after:?} after"),
+            None => format!("{:?} before", blow.duration_since(moment)),
+        };
+        let Self { client, fence, how, at, asked } = self;
+        format!(
+            "{fence} to client {client} ({how:?}), asked {}, granted {} the blow",
+            from_blow(*asked),
+            from_blow(*at)
+        )
+    }
 }
 
 /// What a round saw.
@@ -205,10 +223,15 @@ impl Seen {
 
     fn count(&self, forgot: Instant, counts: &mut Counts) {
         let told = held(&self.told);
-        let (mut fences, mut largest) = (HashSet::new(), 0);
-        for Told { client, fence, how, at, asked } in told.iter() {
-            if !fences.insert(*fence) {
+        let (mut fences, mut largest, mut shown) = (HashMap::new(), 0, 0);
+        for grant in told.iter() {
+            let Told { client, fence, how, at, asked } = grant;
+            if let Some(before) = fences.insert(*fence, grant) {
                 counts.twice += 1;
+                shown += 1;
+                if shown <= SHOWN {
+                    println!("handed out twice: {}, then {}", before.since(forgot), grant.since(forgot));
+                }
             }
             if *fence < largest {
                 counts.smaller += 1;

@@ -122,7 +122,7 @@ impl Remote {
 }
 
 /// Of a quorum's servers nothing else is asked in these worlds.
-fn not_asked<T>() -> Call<Reply<T>> {
+fn not_asked<T>() -> Call<Result<T, Error>> {
     Call::done(Err(Error::new(ErrorKind::Unfit, "call", "not in this world").with_outcome(Outcome::NotApplied)))
 }
 
@@ -156,7 +156,7 @@ impl Store for Remote {
         self.call(ask, |answer| if let Answer::Release(reply) = answer { Some(reply) } else { None })
     }
 
-    fn watch(&self, _: ClientId, _: Name, _: HintSink) -> Call<Reply<()>> {
+    fn watch(&self, _: ClientId, _: Name, _: HintSink) -> Call<Result<(), Error>> {
         not_asked()
     }
 

@@ -151,8 +151,7 @@ fn after_its_turn_a_client_lets_others_go_first() {
         let until = bench.now + MS * 6;
         let (watch, request) = bench.call();
         assert!(matches!(request, Request::Watch(_)), "{request:?}");
-        let reply = bench.ok(());
-        bench.step(Input::Answer(watch, Answer::Watch(reply)));
+        bench.step(Input::Answer(watch, Answer::Watch(Ok(()))));
         assert_eq!(bench.sleeps_until(next), Some(until));
         bench.now = until;
         bench.step(Input::Woke(next, named("a")));

@@ -7,15 +7,17 @@ local seen, not_after, client, about = tonumber(ARGV[5]), tonumber(ARGV[6]), ARG
 local owner, shared = string.sub(tag, 2), is_shared(tag)
 local names = #KEYS / PARTS
 
+-- A clock that was set back stands between what the client says. An ordinary block is never ahead of where it stands; what follows a loss
+-- is never behind.
 local clock = (now - FENCE_EPOCH) * 8
-if ARGV[10] - clock > COARSE then clock = tonumber(ARGV[11]) end
+local after_loss = clock + JUMP
+if ARGV[10] - clock > COARSE then clock, after_loss = tonumber(ARGV[10]), ARGV[11] + JUMP end
 
 -- The fences of a grant, from the last one on record: where that may have been forgotten just one, a jump ahead of the clock, and never
 -- any further ahead than that.
 local function reserve(last)
-  local below = clock + JUMP
-  if last + STALE < clock then return math.max(below, seen + 1), 1 end
-  local first, count = math.max(last + 1, seen + 1, clock), math.min(block, BLOCK_MAX)
+  if last + STALE < clock then return math.max(after_loss, seen + 1), 1 end
+  local first, count, below = math.max(last + 1, seen + 1, clock), math.min(block, BLOCK_MAX), clock + JUMP
   if first < below then count = math.min(count, below - first) end
   return first, count
 end
