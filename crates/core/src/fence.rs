@@ -14,10 +14,10 @@ const TURNS: u32 = 16;
 /// The largest block that a store reserves: 1 ms in units. A store that comes back with an older memory was away for longer than that.
 pub const BLOCK_MAX: u32 = 8_000;
 
-/// A store that may have forgotten a name's fences starts this far ahead of its clock: 20 ms in units. Nothing that it ever reserved lies
+/// A store that may have forgotten a name's fences starts this far ahead of its clock: 4 ms in units. Nothing that it ever reserved lies
 /// further ahead, so no fence is handed out twice. Larger than [`COARSE`] and a block together, so that a clock which is behind without
-/// being noticed repeats nothing either. See docs/decisions/0013-fences-after-a-loss.md.
-pub const FENCE_JUMP: u64 = 160_000;
+/// being noticed repeats nothing either; and shorter than any restart takes. See docs/decisions/0013-fences-after-a-loss.md.
+pub const FENCE_JUMP: u64 = 32_000;
 
 /// A clock that is behind by no more than this goes in coarse steps, and was not set back.
 pub const COARSE: Duration = Duration::from_millis(2);

@@ -11,7 +11,7 @@ use crate::story::Who;
 use crate::world::{Event, World, reference};
 
 /// No store is started again, with what it had kept, in less than this.
-const STARTS_IN: u64 = 4 * MS;
+const STARTS_IN: u64 = 5 * MS;
 
 /// Something bad, or the end of all that is bad.
 #[derive(Debug, Clone, Copy)]

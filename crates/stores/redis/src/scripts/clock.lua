@@ -20,7 +20,7 @@ local GIVEN_MAX = 64
 local EXACT, DIGITS = 9007199254740992, 16
 -- Fences are eighths of a microsecond. What a server may have forgotten begins a jump ahead of its clock; a last fence that is stale
 -- counts as forgotten; a clock is set back when the client knows better by more than a coarse step. As in core/src/fence.rs.
-local JUMP, STALE, COARSE, BLOCK_MAX = 160000, 80000000, 16000, 8000
+local JUMP, STALE, COARSE, BLOCK_MAX = 32000, 80000000, 16000, 8000
 local BROKEN, LINGER = 'leasehold:broken:', 'leasehold:linger'
 
 local time = call('TIME')
