@@ -242,8 +242,9 @@ impl World {
     /// Leases that end early for it are lost to their holders, as if it had forgotten them.
     fn set_clock(&mut self) {
         let most = self.chance.pick(&[SECOND / 100, 10 * SECOND, 36_000 * SECOND]);
-        let span = self.chance.within(1..most);
         let back = self.plan.faults.set_back;
+        // A small step back cannot be told from a clock that goes in coarse steps.
+        let span = self.chance.within(if back { 4 * MS } else { 1 }..most);
         self.store.clock.set(if back { -(span as i64) } else { span as i64 });
         self.remembers = false;
         self.fences.forgot_all(self.at);

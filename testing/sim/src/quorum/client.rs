@@ -28,6 +28,9 @@ use crate::clock::Clock;
 /// Attempts of one request differ in the upper bits of its number.
 pub(super) const ATTEMPT_BITS: u32 = 40;
 
+/// In a network that is well, every server has heard of a release by then.
+const TOLD: Duration = Duration::from_millis(300);
+
 /// Whether an id that servers know is of an attempt of this request.
 pub(super) fn is_of(request: RequestId, attempt: RequestId) -> bool {
     let number = attempt.number & ((1 << ATTEMPT_BITS) - 1);
@@ -571,6 +574,8 @@ impl Me {
             for name in request.names.as_slice() {
                 let _ = self.callers.release(giving(&request, name, None, None)).await;
             }
+            // A majority has given it back; the others are still being told.
+            self.machine.sleep(TOLD).await;
         }
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Plan {
     pub(super) loss: u64,
     pub(super) twice: u64,
     pub(super) slow: u64,
+    /// How long a slow message takes at most.
+    pub(super) slowest: u64,
     /// A call to a server that is down fails at once, and certainly did nothing.
     pub(super) refuses: bool,
     /// Servers that each new client cannot reach at first, in thousandths.
@@ -100,6 +102,8 @@ impl Plan {
             Drift::Beyond => 100_000,
         };
         let wild = chance.permille(800);
+        // Messages that overtake each other, and are rarely lost: what comes after its own release stays until its lease is over.
+        let sluggish = wild && long && chance.permille(300);
         let setting = match chance.within(0..20) {
             0 => Setting::Back(3 * SECOND),
             1 => Setting::Back(3 * 3_600 * SECOND),
@@ -123,9 +127,11 @@ impl Plan {
             clients: chance.pick(&[2, 2, 3, 4]),
             hands: chance.pick(&[1, 1, 2]),
             wild,
-            loss: if wild { chance.within(0..80) } else { 0 },
+            loss: if wild { chance.within(0..if sluggish { 10 } else { 80 }) } else { 0 },
             twice: if wild { chance.within(0..50) } else { 0 },
-            slow: if wild { chance.within(0..150) } else { 0 },
+            slow: if sluggish { chance.within(200..500) } else { chance.within(0..150) * u64::from(wild) },
+            // A ballot is executed within 50 ms or not at all.
+            slowest: if sluggish { 60 * MS } else { 600 * MS },
             refuses: chance.permille(500),
             unreached: if chance.permille(300) { 400 } else { 0 },
             apart: if coarse { 1 } else { chance.pick(&[MS, 200 * MS, 200 * MS, 900 * MS]) },

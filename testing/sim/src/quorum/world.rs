@@ -237,12 +237,10 @@ impl World {
     fn calm(&mut self) {
         self.cut.iter_mut().flatten().for_each(|cut| *cut = false);
         for (who, client) in self.clients.iter_mut().enumerate() {
-            client.still_until = client.still_until.min(self.at);
             client.tick_at = self.at;
             self.agenda.add(self.at, Event::Tick(who));
         }
         for server in 0..self.nodes.len() {
-            self.nodes[server].still_until = self.at;
             self.start(server);
         }
         self.disturbed = self.at;
@@ -308,7 +306,7 @@ impl World {
 
     fn delay(&mut self) -> u64 {
         if self.plan.is_wild(self.at) && self.chance.permille(self.plan.slow) {
-            self.chance.within(MS..600 * MS)
+            self.chance.within(MS..self.plan.slowest)
         } else {
             self.chance.within(50_000..2 * MS)
         }
@@ -579,11 +577,13 @@ impl World {
                 }
             },
             6 => {
-                self.nodes[server].still_until = self.at + self.chance.within(MS..SECOND);
+                self.nodes[server].still_until = (self.at + self.chance.within(MS..SECOND)).min(self.plan.calm);
                 format!("server {server} stands still")
             }
             7..9 => {
-                self.clients[client].still_until = self.at + self.chance.within(MS..4 * SECOND);
+                // What waits for it to go on comes then: nothing may be put off beyond the end of all disasters.
+                let span = self.chance.within(MS..4 * SECOND);
+                self.clients[client].still_until = (self.at + span).min(self.plan.calm);
                 format!("client {client} stands still")
             }
             9 => {
