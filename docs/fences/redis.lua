@@ -12,8 +12,8 @@
 -- The key of the newest holder has no expiry on purpose: it has to outlive every stale holder. Delete it with what it protects, no sooner.
 -- Change the line that writes to whatever your write is. Fences stay below 2^53 until 2055, so Lua's numbers hold them exactly; they are
 -- written with a format, because a number that is joined to a text loses its last digits.
-local fence, owner = tonumber(ARGV[1]), ARGV[2]
-if not fence or fence < 1 or fence >= 2 ^ 53 then return redis.error_reply('ERR not a fence: ' .. ARGV[1]) end
+local fence, owner = tonumber(string.match(tostring(ARGV[1]), '^%d+$')), ARGV[2]
+if not fence or fence < 1 or fence >= 2 ^ 53 then return redis.error_reply('ERR not a fence: ' .. tostring(ARGV[1])) end
 if not ARGV[3] or owner == '' then return redis.error_reply('ERR give the fence, the owner and the value') end
 local newest, holder = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+) ?(.*)$')
 if not newest then return redis.error_reply('ERR the key for the newest holder holds something else') end

@@ -15,8 +15,8 @@ const TURNS: u32 = 16;
 pub const BLOCK_MAX: u32 = 8_000;
 
 /// A store that may have forgotten a name's fences starts this far ahead of its clock: 4 ms in units. Nothing that it ever reserved lies
-/// further ahead, so no fence is handed out twice. Larger than [`COARSE`] and a block together, so that a clock which is behind without
-/// being noticed repeats nothing either; and shorter than any restart takes. See docs/decisions/0013-fences-after-a-loss.md.
+/// further ahead, so no fence is handed out twice. Longer than [`COARSE`] and a block together, so that a clock which is behind unnoticed
+/// repeats no block; and shorter than any restart takes. See docs/decisions/0013-fences-after-a-loss.md.
 pub const FENCE_JUMP: u64 = 32_000;
 
 /// A clock that is behind by no more than this goes in coarse steps, and was not set back.
@@ -123,8 +123,8 @@ impl Reservation {
         }
         let first = self.last.plus(1).max(self.seen.plus(1)).max(clock);
         let room = u32::try_from(clock.plus(FENCE_JUMP).get().saturating_sub(first.get())).unwrap_or(u32::MAX);
-        // Where the clock was set back, fences are ahead of it anyhow.
-        Block { first, len: if room == 0 { wanted } else { wanted.min(room) } }
+        // Fences that are ahead already go on one by one, so that time catches up with them.
+        Block { first, len: wanted.min(room).max(1) }
     }
 }
 
@@ -245,7 +245,12 @@ mod tests {
         assert_eq!(lasting.block(9), Block { first: Fence::new(DAY), len: 9 });
         let kept = Reservation { last: Fence::new(2 * DAY - 5), ..reservation };
         assert_eq!(kept.block(9), Block { first: Fence::new(2 * DAY), len: 9 }, "a block is not ahead of the clock");
-        assert_eq!(reserve(2 * DAY, 0, DAY, 9), Block { first: Fence::new(2 * DAY + 1), len: 9 }, "blocks go on");
+        let (last, far) = (2 * DAY, Fence::new(2 * DAY + 1));
+        assert_eq!(
+            reserve(last, 0, DAY, 9),
+            Block { first: far, len: 1 },
+            "what is ahead already gets no further than it must"
+        );
     }
 
     #[test]

@@ -18,8 +18,8 @@ if ARGV[10] - clock > COARSE then clock, after_loss = tonumber(ARGV[10]), ARGV[1
 local function reserve(last)
   if last + STALE < clock then return math.max(after_loss, seen + 1), 1 end
   local first, count, below = math.max(last + 1, seen + 1, clock), math.min(block, BLOCK_MAX), clock + JUMP
-  if first < below then count = math.min(count, below - first) end
-  return first, count
+  -- Fences that are ahead already go on one by one, so that time catches up with them.
+  return first, math.max(1, math.min(count, below - first))
 end
 
 -- Nothing is written before every name has been looked at.

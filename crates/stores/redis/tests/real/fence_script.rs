@@ -59,7 +59,7 @@ fn an_older_holder_is_refused() -> Checked {
 fn what_is_no_fence_is_refused() -> Checked {
     let server = Redis::start()?;
     let mut connection = server.connection()?;
-    for fence in ["", "x", "0", "-1", "9007199254740992"] {
+    for fence in ["", "x", "0", "-1", "9007199254740992", "nan", "inf", "12.6", "0x20", "1e3", " 7"] {
         let refused = connection.command(&["EVAL", SCRIPT, "2", "account", "account:fence", fence, "blue", "value"]);
         assert!(refused.expect_err("an error").to_string().contains("not a fence"), "{fence}");
     }
