@@ -121,3 +121,6 @@ enum Said<'a> {
     Recovering(Duration),
     Silent,
 }
+
+#[cfg(test)]
+mod tests;

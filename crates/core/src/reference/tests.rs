@@ -239,6 +239,40 @@ fn fences_that_were_not_taken_are_not_given_back() {
 }
 
 #[test]
+fn a_vote_is_executed_up_to_the_last_moment() {
+    let mut store = Reference::new(1, FENCES_KEPT_FOR);
+    let mut in_time = ballot(1, fence_at(1), 1);
+    in_time.acquire.not_after = at(1);
+    let late = store.vote(at(1) + Duration::from_nanos(1), &in_time, Fence::NONE);
+    assert!(matches!(late, Voted::TooLate), "{late:?}");
+    assert!(takes(&mut store, at(1), &in_time));
+}
+
+#[test]
+fn a_ballot_is_stale_once_its_request_proposed_larger_fences_though_they_were_not_taken() {
+    let mut store = Reference::new(1, FENCES_KEPT_FOR);
+    let first = ballot(1, fence_at(0), 1);
+    assert!(takes(&mut store, at(0), &first));
+    assert!(!takes(&mut store, at(0), &ballot(1, fence_at(3), 1)), "it is too far ahead of the clock");
+    assert!(!takes(&mut store, at(0), &first));
+}
+
+#[test]
+fn a_vote_leaves_the_others_in_line() {
+    let mut store = Reference::new(1, FENCES_KEPT_FOR);
+    let first = ballot(1, fence_at(0), 1);
+    assert!(takes(&mut store, at(0), &first));
+    for waits in [2, 3] {
+        let mut refused = ballot(waits, fence_at(0) + 1, 1);
+        refused.acquire.enlist = true;
+        assert!(matches!(store.vote(at(0), &refused, Fence::NONE), Voted::Busy(_)));
+    }
+    store.withdraw(at(1), &release(&first.acquire));
+    assert!(takes(&mut store, at(1), &ballot(2, fence_at(1), 1)));
+    assert_eq!(store.inspect(at(1), first.acquire.names.first()).waiters, Some(1), "the third still waits");
+}
+
+#[test]
 fn of_several_names_all_take_the_fences_or_none() {
     let first = fence_at(0);
     let mut store = after_another(first, 1);

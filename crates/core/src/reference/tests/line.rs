@@ -169,3 +169,28 @@ fn breaking_ends_lingering_too() {
     assert_eq!(store.inspect(at(2), &name()).lingers, None);
     assert!(matches!(store.acquire(at(2), &private(9, 1)).unwrap(), Acquired::Granted(_)));
 }
+
+/// Client 2 is believed to wait until second 3, client 3 until second 5.
+fn two_that_asked_at_different_times() -> (Reference, Acquire) {
+    let (mut store, holder) = held(&[4, 2]);
+    for client in [4, 3] {
+        store.acquire(at(2), &waiting(client)).unwrap();
+    }
+    (store, holder)
+}
+
+#[test]
+fn at_the_end_of_its_time_a_waiter_is_not_told() {
+    let (mut store, holder) = two_that_asked_at_different_times();
+    store.release(at(2), &release(&holder));
+    assert_eq!(told(&store.leave(at(3), ClientId([4, 0]), &name())), [3]);
+}
+
+#[test]
+fn a_waiter_that_comes_back_at_the_end_of_its_time_goes_to_the_end_of_the_line() {
+    let (mut store, holder) = two_that_asked_at_different_times();
+    store.release(at(2), &release(&holder));
+    store.acquire(at(3), &private(4, 3)).unwrap();
+    store.acquire(at(3), &waiting(2)).unwrap();
+    assert_eq!(told(&store.release(at(3), &release(&private(4, 3))).1), [3]);
+}

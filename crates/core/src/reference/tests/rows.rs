@@ -144,8 +144,9 @@ fn what_is_not_that_lease_is_not_renewed() {
         renew(&one, fence.plus(1), SECOND * 50),
         renew(&private(1, 2), fence, SECOND * 50),
         Renew { hold: Some(private(1, 2).request), ..renew(&one, fence, SECOND * 50) },
+        Renew { hold: None, ..renew(&private(1, 2), fence, SECOND * 50) },
     ];
-    assert_eq!(store.renew(at(1), &wrong), [Renewed::Lost; 3]);
+    assert_eq!(store.renew(at(1), &wrong), [Renewed::Lost; 4]);
     assert_eq!(store.inspect(at(1), &name()).holders[0].left, Some(SECOND * 9));
     store.break_lock(at(1), &name(), Break::AtLeaseEnd);
     assert_eq!(store.renew(at(1), &[renew(&one, fence, SECOND * 50)]), [Renewed::Lost], "it was broken");

@@ -461,3 +461,91 @@ fn what_is_gone_is_released_all_the_same_while_a_sending_is_open() {
     bench.step(Input::Release(hold, named("a")));
     assert!(matches!(bench.call().1, Request::Release(release) if release.fence.is_none()));
 }
+
+/// A grant answers with what is left of the sending that was executed first. Another sending may have been executed since.
+#[test]
+fn a_release_is_sent_for_as_long_as_a_lost_sending_may_hold_the_lock() {
+    let mut bench = Bench::new();
+    let begin = bench.now;
+    let id = bench.want(&["a"], &fresh(1), KEPT);
+    let (lost, _) = bench.call();
+    bench.step(Input::Answer(lost, Answer::Acquire(Err(unknown()))));
+    bench.now = bench.sleeps_until(id).unwrap();
+    bench.step(Input::Woke(id, named("a")));
+    let (ask, _) = bench.call();
+    bench.grant(ask, LEASE / 6);
+    let hold = bench.granted().unwrap().hold;
+    bench.step(Input::Release(hold, named("a")));
+    let (release, _) = bench.call();
+    bench.step(Input::Answer(release, Answer::Release(Err(unknown()))));
+    // Executed at the latest moment, it lasts for a whole lease from then.
+    let over = crate::lease::surely_over(begin + CALL * 2, LEASE);
+    while let Some(next) = bench.table.next_timer().filter(|next| *next < over) {
+        bench.now = next;
+        bench.step(Input::Tick);
+        if !bench.out.is_empty() {
+            let (release, _) = bench.call();
+            bench.step(Input::Answer(release, Answer::Release(Err(unknown()))));
+        }
+    }
+    assert!(!bench.table.is_empty(), "given up {:?} before the lock is surely free", over.since(bench.now));
+    bench.now = over;
+    bench.step(Input::Tick);
+    assert!(bench.table.is_empty());
+}
+
+#[test]
+fn a_release_of_a_lost_lease_that_is_under_way_is_not_forgotten() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), FIXED);
+    bench.now = bench.table.next_timer().unwrap();
+    bench.step(Input::Tick);
+    bench.step(Input::Release(hold, named("a")));
+    let (release, _) = bench.call();
+    bench.pass(LEASE * 2);
+    bench.step(Input::Tick);
+    assert!(!bench.table.only_waits(), "the store may execute it at any moment");
+    bench.release_answered(release, Released::NotHeld);
+    assert!(bench.table.is_empty());
+}
+
+/// A lock was released with others in the store's line, and this client gives way to them.
+fn giving_way(next: Option<Term>) -> Bench {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), FIXED);
+    if let Some(term) = next {
+        bench.want(&["a"], &fresh(2), term);
+    }
+    bench.step(Input::Release(hold, named("a")));
+    let (release, _) = bench.call();
+    bench.pass(MS * 3);
+    bench.release_answered(release, Released::Released { waiters: Some(1) });
+    bench
+}
+
+#[test]
+fn one_who_asks_once_is_refused_at_once_while_the_first_in_line_gives_way() {
+    let mut bench = giving_way(Some(FIXED));
+    let (watch, request) = bench.call();
+    assert!(matches!(request, Request::Watch(_)), "{request:?}");
+    let is_refused = |bench: &mut Bench| {
+        let once = bench.want_with(&["a"], &fresh(3), Options::default(), true);
+        bench.out.iter().any(|output| matches!(output, Output::To(to, Told::Busy(_)) if *to == once))
+    };
+    assert!(is_refused(&mut bench), "while the other subscribes: {:?}", bench.out);
+    bench.step(Input::Answer(watch, Answer::Watch(Ok(()))));
+    let until = bench.out.iter().find_map(|output| match output {
+        Output::To(_, Told::Sleep(until)) => Some(*until),
+        _ => None,
+    });
+    assert!(is_refused(&mut bench), "while the other sleeps: {:?}", bench.out);
+    bench.now = until.expect("it sleeps");
+    assert!(!is_refused(&mut bench) && bench.asking(), "the others had their time: {:?}", bench.out);
+}
+
+#[test]
+fn a_group_that_asks_once_gives_way_to_nobody() {
+    let mut bench = giving_way(None);
+    bench.want_with(&["a", "b"], &fresh(2), Options::default(), true);
+    assert!(bench.asking(), "{:?}", bench.out);
+}

@@ -121,6 +121,16 @@ fn a_block_is_as_large_as_the_line_that_can_use_it() {
         assert_eq!(acquire(bench.call().1).block, expected);
     }
     let mut bench = Bench::new();
+    let first = bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    let leaves = bench.want(&["a"], &fresh(2), KEPT);
+    bench.want(&["a"], &fresh(3), KEPT);
+    bench.step(Input::Cancel(leaves, named("a")));
+    bench.step(Input::Answer(ask, Answer::Acquire(Err(unreached()))));
+    bench.now = bench.sleeps_until(first).unwrap();
+    bench.step(Input::Woke(first, named("a")));
+    assert_eq!(acquire(bench.call().1).block, 17, "one of two has left the line");
+    let mut bench = Bench::new();
     bench.want(&["a"], &explicit(), KEPT);
     let (ask, _) = bench.call();
     bench.want(&["a"], &fresh(1), KEPT);
@@ -160,6 +170,20 @@ fn the_largest_fence_seen_of_a_name_is_told_to_the_store() {
         assert_eq!(acquire(asked).seen, first.plus(1));
         bench.grant_block(ask, smaller, 1);
     }
+}
+
+#[test]
+fn the_fence_of_a_grant_is_told_to_the_store_by_the_next_asking() {
+    let mut bench = Bench::new();
+    bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    let fence = Fence::new(1_000_000);
+    let hold = bench.grant_block(ask, fence, 1).hold;
+    bench.want(&["a"], &fresh(2), KEPT);
+    bench.step(Input::Release(hold, named("a")));
+    let (release, _) = bench.call();
+    bench.release_answered(release, Released::Released { waiters: Some(0) });
+    assert_eq!(acquire(bench.call().1).seen, fence);
 }
 
 #[test]
@@ -361,4 +385,31 @@ fn a_withdrawal_for_a_shared_owner_is_not_given_up() {
     bench.now = bench.table.next_timer().unwrap();
     bench.step(Input::Tick);
     assert!(matches!(bench.call().1, Request::Release(_)));
+}
+
+/// A shared owner may hold it in another process: then this client has entered what was held already.
+#[test]
+fn a_grant_says_whether_the_owner_held_it_elsewhere() {
+    for (holds, entered) in [(1, false), (2, true)] {
+        let mut bench = Bench::new();
+        bench.want(&["a"], &explicit(), KEPT);
+        let (ask, _) = bench.call();
+        let block = Block { first: Fence::new(1_000_000), len: 1 };
+        let reply = bench.ok(Acquired::Granted(smallvec![Granted { block, holds, left: LEASE }]));
+        bench.step(Input::Answer(ask, Answer::Acquire(reply)));
+        assert_eq!(bench.granted().unwrap().entered, entered, "{holds} holds");
+    }
+}
+
+/// What is left of the lease counts, and not what the next in line would have asked for.
+#[test]
+fn a_kept_lease_goes_to_the_next_in_line_though_its_answer_took_long() {
+    let mut bench = Bench::new();
+    let first = bench.want(&["a"], &fresh(1), Term::Kept(LEASE * 4));
+    let (ask, _) = bench.call();
+    bench.want(&["a"], &fresh(2), KEPT);
+    bench.step(Input::Cancel(first, named("a")));
+    bench.pass(LEASE * 2);
+    bench.grant(ask, LEASE * 4);
+    assert!(bench.granted().is_some(), "{:?}", bench.out);
 }

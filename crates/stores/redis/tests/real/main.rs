@@ -10,6 +10,7 @@ mod crowds;
 mod defects;
 mod fence_script;
 mod forgetting;
+mod holds;
 mod keys;
 mod late;
 mod owners;
@@ -28,7 +29,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 17] = [
+const TOPICS: [&[scene::Case]; 18] = [
     attacks::CASES,
     ballots::CASES,
     rlock::CASES,
@@ -45,6 +46,7 @@ const TOPICS: [&[scene::Case]; 17] = [
     sharing::CASES,
     late::CASES,
     stale::CASES,
+    holds::CASES,
     votes::CASES,
 ];
 

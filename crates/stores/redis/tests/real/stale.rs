@@ -22,12 +22,12 @@ pub(crate) const CASES: &[Case] = &[
     ("stale::nor_does_it_among_many", || block_on(among_many())),
 ];
 
-fn store(server: &Redis, layout: &str) -> Result<Server, Failure> {
+pub(crate) fn store(server: &Redis, layout: &str) -> Result<Server, Failure> {
     let options = [("layout".to_owned(), layout.to_owned())];
     Ok(Server::new(&Config::new("redis", &format!("//{}", server.address()), &options, None)?)?)
 }
 
-fn asking(number: u64) -> Acquire {
+pub(crate) fn asking(number: u64) -> Acquire {
     let request = RequestId { client: ClientId([1, 2]), number };
     Acquire {
         names: Names::One(Name::new(format!("n{number}")).expect("a good name")),
@@ -45,7 +45,7 @@ fn asking(number: u64) -> Acquire {
     }
 }
 
-fn giving(taken: &Acquire, fence: Option<Fence>) -> Release {
+pub(crate) fn giving(taken: &Acquire, fence: Option<Fence>) -> Release {
     Release {
         client: taken.request.client,
         name: taken.names.first().clone(),

@@ -1,0 +1,310 @@
+//! Checks of the decisions of a quorum, one by one: three servers, and what each of them says.
+
+use std::time::Duration;
+
+use super::birth::Facts;
+use super::*;
+use crate::fence::{Block, Fence};
+use crate::name::{Name, Names};
+use crate::owner::{ClientId, RequestId, StoreOwner};
+use crate::planted::Planted;
+use crate::port::{Acquire, Answered, Busy, Holder, Mode, News, Released, Renewed, Reply};
+use crate::reference::{FENCES_KEPT_FOR, Reference};
+use crate::time::{Moment, StoreTime};
+use crate::waiting::Rng;
+
+const SERVERS: usize = 3;
+const LEASE: Duration = Duration::from_secs(30);
+const MS: Duration = Duration::from_millis(1);
+
+fn rules() -> Rules {
+    Rules {
+        servers: (0..SERVERS).map(|server| server.to_string().into()).collect(),
+        limit: None,
+        quarantine: LEASE,
+        planted: Planted::default(),
+    }
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+/// What every server's clock shows at that moment.
+fn store_time(ms: u64) -> StoreTime {
+    StoreTime::from_nanos(1_000_000_000_000 + ms * 1_000_000)
+}
+
+fn clocks() -> Clocks {
+    let mut clocks = Clocks::new(SERVERS);
+    (0..SERVERS).for_each(|server| clocks.observe(server, at(0), at(0), store_time(0)));
+    clocks
+}
+
+fn request() -> Acquire {
+    let id = RequestId { client: ClientId([1, 2]), number: 1 };
+    Acquire {
+        names: Names::One(Name::new("a").unwrap()),
+        owner: StoreOwner::Private(id),
+        request: id,
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        block: 1,
+        seen: Fence::NONE,
+        clock: Default::default(),
+        not_after: StoreTime::NEVER,
+        enlist: false,
+        kept: true,
+        about: Default::default(),
+    }
+}
+
+/// An attempt whose ballots were sent to every server.
+fn asked() -> Attempt {
+    let everybody = (0..SERVERS).map(|_| None).collect();
+    Attempt::begin(&rules(), request(), at(0), &clocks(), everybody).0
+}
+
+fn says(voted: Voted) -> Reply<Vote> {
+    Ok(Answered { at: store_time(1), result: Vote { standing: Standing::Votes, voted } })
+}
+
+fn failed(outcome: Outcome) -> Error {
+    Error::new(ErrorKind::Unreachable, "call", "the connection broke").with_outcome(outcome)
+}
+
+fn upheld(standing: Standing, renewed: Renewed) -> Reply<Upheld> {
+    Ok(Answered { at: store_time(1), result: Upheld { standing, renewed: vec![renewed] } })
+}
+
+/// A renewal of one lease that was sent to all servers.
+fn renewing() -> Upholding {
+    Upholding::begin(&rules(), 1, at(0), at(50))
+}
+
+fn kept(seconds: u64) -> Reply<Upheld> {
+    upheld(Standing::Votes, Renewed::Kept { left: Duration::from_secs(seconds) })
+}
+
+#[test]
+fn a_renewal_lasts_as_long_as_a_majority_keeps_it() {
+    let mut renewing = renewing();
+    renewing.answered(0, at(0), at(1), kept(10));
+    assert!(renewing.verdict(at(1)).is_none(), "one is no majority");
+    renewing.answered(1, at(0), at(2), kept(30));
+    let left = Duration::from_secs(10);
+    assert_eq!(renewing.verdict(at(2)).unwrap().unwrap(), [Renewed::Kept { left }], "after that only one has it");
+}
+
+#[test]
+fn a_lease_that_one_server_lost_is_not_lost() {
+    let mut renewing = renewing();
+    renewing.answered(0, at(0), at(1), upheld(Standing::Votes, Renewed::Lost));
+    assert!(renewing.verdict(at(1)).is_none(), "the other two may have it");
+    renewing.answered(1, at(0), at(2), kept(30));
+    assert!(renewing.verdict(at(2)).is_none());
+    renewing.answered(2, at(0), at(3), kept(30));
+    assert_eq!(renewing.verdict(at(3)).unwrap().unwrap(), [Renewed::Kept { left: LEASE }]);
+}
+
+#[test]
+fn a_lease_that_a_majority_lost_is_lost_at_once() {
+    let mut renewing = renewing();
+    renewing.answered(0, at(0), at(1), upheld(Standing::Votes, Renewed::Lost));
+    renewing.answered(2, at(0), at(2), upheld(Standing::Votes, Renewed::Lost));
+    assert_eq!(renewing.verdict(at(2)).unwrap().unwrap(), [Renewed::Lost]);
+    assert!(renewing.verdict(at(3)).is_none(), "it is told once");
+}
+
+#[test]
+fn a_ballot_whose_answer_was_lost_may_still_be_executed() {
+    let mut attempt = asked();
+    attempt.voted(at(1), &clocks(), 0, 1, at(0), Err(failed(Outcome::Unknown)));
+    attempt.voted(at(1), &clocks(), 1, 1, at(0), Err(failed(Outcome::NotApplied)));
+    attempt.voted(at(1), &clocks(), 2, 1, at(0), says(Voted::Took { left: LEASE }));
+    let traces = attempt.traces();
+    let not_after = store_time(0) + rules().limit(LEASE);
+    assert_eq!(traces[0], Some(Some(not_after)), "a release before that may be overtaken by it");
+    assert_eq!((traces[1], traces[2]), (Some(None), Some(None)));
+}
+
+/// Another fence would be another grant, and the client has the first one.
+#[test]
+fn a_repeat_proposes_no_other_fences() {
+    let (clocks, mut attempt) = (clocks(), asked());
+    for server in 0..2 {
+        attempt.voted(at(1), &clocks, server, 1, at(0), says(Voted::Took { left: LEASE }));
+    }
+    assert!(matches!(attempt.verdict(at(1), &mut Rng::new(1)), Some(Verdict::Granted(_))));
+    let (mut again, sends) = attempt.repeat(at(10), &clocks);
+    for send in sends {
+        assert_eq!(send.ballot.block, attempt.block());
+        let held = Voted::Held { left: LEASE, last: Fence::new(9) };
+        let more = again.voted(at(11), &clocks, send.server, send.round, at(10), says(held));
+        assert!(more.is_empty(), "{more:?}");
+    }
+    let verdict = again.verdict(at(11), &mut Rng::new(1));
+    assert!(matches!(verdict, Some(Verdict::Failed { .. })), "{verdict:?}");
+}
+
+/// Before it forgot, a server may have taken a fence that is up to a second ahead of its clock.
+#[test]
+fn a_server_that_forgot_takes_no_fence_that_it_may_have_taken_before() {
+    let emptied = Facts { run: 1, started: store_time(0), untouched: false, synced: false };
+    let mut server = Server::new(Reference::new(1, FENCES_KEPT_FOR), Planted::default());
+    let mut takes = |ms: u64| {
+        let id = RequestId { client: ClientId([1, 2]), number: ms };
+        let acquire = Acquire { owner: StoreOwner::Private(id), request: id, lease: MS, ..request() };
+        let block = Block { first: Fence::at(store_time(ms)), len: 1 };
+        let ballot = Ballot { acquire, block, again: false };
+        let vote = server.vote(store_time(ms), emptied, LEASE, &ballot).unwrap();
+        matches!(vote.voted, Voted::Took { .. })
+    };
+    assert!(!takes(0) && !takes(500) && !takes(1_000));
+    assert!(takes(1_002));
+}
+
+#[test]
+fn an_answer_to_an_older_call_does_not_tell_a_server_s_time() {
+    let mut clocks = clocks();
+    clocks.observe(0, at(100), at(101), store_time(100));
+    clocks.observe(0, at(50), at(200), store_time(150));
+    assert_eq!(clocks.latest(0, at(300)), Some(store_time(300)), "the newer call tells it more closely");
+}
+
+/// A grant of two servers; the answer of the third was lost.
+fn granted_by_two() -> Attempt {
+    let (clocks, mut attempt) = (clocks(), asked());
+    attempt.voted(at(1), &clocks, 2, 1, at(0), Err(failed(Outcome::Unknown)));
+    for server in 0..2 {
+        attempt.voted(at(1), &clocks, server, 1, at(0), says(Voted::Took { left: LEASE }));
+    }
+    assert!(matches!(attempt.verdict(at(1), &mut Rng::new(1)), Some(Verdict::Granted(_))));
+    attempt
+}
+
+#[test]
+fn a_server_that_refuses_is_released_while_an_older_ballot_is_open_there() {
+    let clocks = clocks();
+    let (mut again, sends) = granted_by_two().repeat(at(10), &clocks);
+    assert_eq!(sends[2].server, 2);
+    again.voted(at(11), &clocks, 2, sends[2].round, at(10), says(Voted::TooLate));
+    let not_after = store_time(10) + rules().limit(LEASE);
+    assert_eq!(again.traces()[2], Some(Some(not_after)), "the first ballot may still be executed");
+}
+
+#[test]
+fn there_is_never_a_second_ballot_beside_one_that_may_still_be_executed() {
+    let (clocks, mut hold) = (clocks(), Hold::of(granted_by_two()));
+    let names = [Name::new("a").unwrap()];
+    let asks = |hold: &mut Hold, ms| hold.ask_anew(&rules(), 2, &names, LEASE, at(ms), &clocks).is_some();
+    assert!(asks(&mut hold, 100));
+    assert!(!asks(&mut hold, 101) && !asks(&mut hold, 150), "it is not answered, and may be executed until 150 ms");
+    assert!(asks(&mut hold, 151));
+    hold.asked_anew(2, store_time(152), &says(Voted::Took { left: LEASE }));
+    assert!(asks(&mut hold, 153), "the other one is answered");
+}
+
+#[test]
+fn a_release_counts_only_after_the_last_ballot_that_was_executed() {
+    let mut rng = Rng::new(1);
+    let traces = [Some(Some(store_time(100))), None, None].into_iter().collect();
+    let mut sweep = Sweep::begin(&rules(), traces, at(0), at(1_000), at(60_000));
+    assert_eq!(sweep.due(at(0))[..], [0]);
+    let gave = Released::Released { waiters: Some(0) };
+    sweep.answered(at(61), 0, Ok(Answered { at: store_time(60), result: gave }), &mut rng);
+    // Answers come in any order: the ballot of 80 ms took the names after the release.
+    sweep.executed(0, Some(store_time(80)), false);
+    sweep.executed(0, Some(store_time(50)), true);
+    assert!(!sweep.is_done());
+    assert_eq!(sweep.due(sweep.wakes().max(at(200)))[..], [0]);
+    sweep.answered(at(201), 0, Ok(Answered { at: store_time(200), result: Released::NotHeld }), &mut rng);
+    assert!(sweep.is_done());
+}
+
+/// Only where nobody has a majority does it help to ask again soon.
+#[test]
+fn a_lock_that_a_majority_has_for_one_owner_is_not_split() {
+    let clocks = clocks();
+    let busy = |owner: u64| {
+        let id = RequestId { client: ClientId([9, 9]), number: owner };
+        let holder = Holder {
+            owner: StoreOwner::Private(id),
+            fence: None,
+            holds: 1,
+            left: None,
+            lease: None,
+            since: None,
+            broken: false,
+            about: Default::default(),
+        };
+        let name = Name::new("a").unwrap();
+        says(Voted::Busy(Box::new(Busy { name, holder: Some(holder), free_in: Some(LEASE), news: News::default() })))
+    };
+    for (second, expected) in [(1, false), (2, true)] {
+        let mut attempt = asked();
+        attempt.voted(at(1), &clocks, 0, 1, at(0), busy(1));
+        attempt.voted(at(1), &clocks, 1, 1, at(0), busy(second));
+        let verdict = attempt.verdict(at(1), &mut Rng::new(1));
+        let Some(Verdict::Busy { busy, split }) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(split, expected);
+        assert_eq!(busy.free_in == Some(LEASE), !expected, "{:?}", busy.free_in);
+    }
+}
+
+#[test]
+fn a_release_of_one_hold_says_how_many_others_servers_keep() {
+    let mut rng = Rng::new(1);
+    let traces = (0..SERVERS).map(|_| Some(None)).collect();
+    let mut sweep = Sweep::begin(&rules(), traces, at(0), at(1_000), at(60_000));
+    assert_eq!(sweep.due(at(0))[..], [0, 1, 2]);
+    for server in 0..2 {
+        let still = Answered { at: store_time(1), result: Released::StillHeld(4) };
+        sweep.answered(at(1), server, Ok(still), &mut rng);
+    }
+    assert!(sweep.verdict(at(1)).is_none(), "the third may have given it back");
+    assert_eq!(sweep.verdict(at(1_000)).unwrap().unwrap(), Released::StillHeld(4));
+}
+
+/// They are asked less often from then on. A server that was left out has told nothing new.
+#[test]
+fn servers_that_were_asked_and_did_not_answer_are_named() {
+    let clocks = clocks();
+    let begin = |third: Option<Option<Error>>| {
+        let left_out = [None, None, third].into_iter().collect();
+        Attempt::begin(&rules(), request(), at(0), &clocks, left_out).0
+    };
+    let named = |attempt: &Attempt| -> Vec<(usize, bool)> {
+        attempt.silent().map(|(server, error)| (server, error.is_some())).collect()
+    };
+    for third in [None, Some(failed(Outcome::NotApplied))] {
+        let mut attempt = begin(Some(third));
+        attempt.voted(at(1), &clocks, 0, 1, at(0), says(Voted::Took { left: LEASE }));
+        attempt.tick(at(50), &clocks);
+        assert_eq!(named(&attempt), [(1, false)]);
+    }
+    let mut attempt = begin(None);
+    attempt.voted(at(1), &clocks, 1, 1, at(0), Err(failed(Outcome::Unknown)));
+    attempt.tick(at(50), &clocks);
+    assert_eq!(named(&attempt), [(0, false), (1, true), (2, false)]);
+}
+
+#[test]
+fn a_release_is_heard_once_every_server_answered_failed_or_was_given_up() {
+    let mut rng = Rng::new(1);
+    let traces = [Some(None), Some(None), None].into_iter().collect();
+    let mut sweep = Sweep::begin(&rules(), traces, at(0), at(1_000), at(60_000));
+    assert!(!sweep.is_heard());
+    assert_eq!(sweep.due(at(0))[..], [0, 1]);
+    assert!(!sweep.is_heard(), "it was only sent");
+    sweep.answered(at(1), 0, Err(failed(Outcome::Unknown)), &mut rng);
+    assert!(!sweep.is_heard());
+    let gave = Released::Released { waiters: Some(0) };
+    sweep.answered(at(1), 1, Ok(Answered { at: store_time(1), result: gave }), &mut rng);
+    assert!(sweep.is_heard() && !sweep.is_done(), "the first is asked again");
+
+    let traces = (0..SERVERS).map(|_| Some(None)).collect();
+    let mut sweep = Sweep::begin(&rules(), traces, at(0), at(1_000), at(60_000));
+    assert!(sweep.due(at(60_000)).is_empty(), "the lease is over everywhere");
+    assert!(sweep.is_heard() && sweep.is_done());
+}
