@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::Store;
-use leasehold::port::{Acquire, Acquired, Granted, Lease, Release, Released, Renew, Renewed, StoreOwner};
+use leasehold::port::{Acquire, Acquired, Give, Granted, Lease, Release, Released, Renew, Renewed, StoreOwner};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
 use leasehold_redis::Redis as Server;
@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("holds::a_re_entry_does_not_end_lingering_early", || block_on(a_re_entry_while_it_lingers())),
     ("holds::a_renewal_does_not_end_lingering_early", || block_on(a_renewal_while_it_lingers())),
     ("holds::the_last_release_keeps_what_an_earlier_one_asked_for", || block_on(a_release_while_it_lingers())),
+    ("holds::a_release_of_any_hold_gives_back_the_newest", || block_on(any_hold())),
     ("holds::what_lingers_after_all_have_ended_is_not_re_entered", || block_on(all_have_ended())),
 ];
 
@@ -111,5 +112,16 @@ async fn all_have_ended() -> Checked {
     }
     let acquired = store.acquire(shared(3)).await?.result;
     assert!(matches!(&acquired, Acquired::Busy(_)), "{acquired:?}");
+    lasts(&server)
+}
+
+/// Whoever has no request to name gives back the hold that came last: the older ones are others'.
+async fn any_hold() -> Checked {
+    let server = Redis::start()?;
+    let store = store(&server, "redisson")?;
+    take(&store, &Acquire { lease: LINGER, ..shared(1) }).await?;
+    take(&store, &shared(2)).await?;
+    let any = Release { give: Give::One(shared(3).request), ..giving(&shared(3), None) };
+    assert_eq!(store.release(any).await?.result, Released::StillHeld(1));
     lasts(&server)
 }
