@@ -423,6 +423,13 @@ impl Attempt {
         let most = busy.iter().copied().max_by_key(|one| (told(one), same(one))).expect("somebody is busy");
         let split = same(&most) < majority;
         let mut busy_of_most = most.clone();
+        // What fewer servers have is proposed, and may never have been granted.
+        let has_fence = |other: &&&Busy| is_same(most, other) && fence_of(most) == fence_of(other);
+        if let Some(holder) = &mut busy_of_most.holder
+            && voting.iter().filter(has_fence).count() < majority
+        {
+            holder.fence = None;
+        }
         busy_of_most.free_in = if split {
             Some(self.pause(now, rng))
         } else {
@@ -547,6 +554,10 @@ impl Attempt {
 fn is_same(one: &Busy, other: &Busy) -> bool {
     let owner = |busy: &Busy| busy.holder.as_ref().map(|holder| holder.owner.clone());
     owner(one) == owner(other)
+}
+
+fn fence_of(busy: &Busy) -> Option<Fence> {
+    busy.holder.as_ref().and_then(|holder| holder.fence)
 }
 
 /// When so many of these are free, if nobody renews.

@@ -222,25 +222,54 @@ fn a_release_counts_only_after_the_last_ballot_that_was_executed() {
     assert!(sweep.is_done());
 }
 
+fn busy_with(owner: u64, fence: Option<Fence>) -> Voted {
+    let id = RequestId { client: ClientId([9, 9]), number: owner };
+    let holder = Holder {
+        owner: StoreOwner::Private(id),
+        fence,
+        holds: 1,
+        left: None,
+        lease: None,
+        since: None,
+        broken: false,
+        about: Default::default(),
+    };
+    let name = Name::new("a").unwrap();
+    Voted::Busy(Box::new(Busy { name, holder: Some(holder), free_in: Some(LEASE), news: News::default() }))
+}
+
+/// A vote has a fence before anybody was granted it: only a majority of votes makes it the holder's.
+#[test]
+fn a_holder_has_a_fence_only_where_a_majority_says_so() {
+    let clocks = clocks();
+    let fence = |number| Some(Fence::new(number));
+    let recovers = Standing::Recovering { left: LEASE };
+    let held = |seen: &[(Standing, u64, u64)]| {
+        let mut attempt = asked();
+        for (server, (standing, owner, number)) in seen.iter().enumerate() {
+            let vote = Vote { standing: *standing, voted: busy_with(*owner, fence(*number)) };
+            let says = Ok(Answered { at: store_time(1), result: vote });
+            attempt.voted(at(1), &clocks, server, 1, at(0), says);
+        }
+        attempt.tick(at(50), &clocks);
+        let verdict = attempt.verdict(at(50), &mut Rng::new(1));
+        let Some(Verdict::Busy { busy, .. }) = verdict else { panic!("{verdict:?}") };
+        busy.holder.unwrap().fence
+    };
+    let votes = Standing::Votes;
+    assert_eq!(held(&[(votes, 1, 7), (votes, 1, 7)]), fence(7));
+    assert_eq!(held(&[(votes, 1, 7), (votes, 1, 7), (votes, 2, 9)]), fence(7));
+    assert_eq!(held(&[(votes, 1, 7), (votes, 1, 9)]), None, "of two requests");
+    assert_eq!(held(&[(votes, 1, 7), (votes, 2, 9)]), None, "of two owners");
+    assert_eq!(held(&[(votes, 2, 9), (recovers, 2, 9)]), None, "one of them has forgotten who held it");
+    assert_eq!(held(&[(votes, 2, 9)]), None, "the others did not answer");
+}
+
 /// Only where nobody has a majority does it help to ask again soon.
 #[test]
 fn a_lock_that_a_majority_has_for_one_owner_is_not_split() {
     let clocks = clocks();
-    let busy = |owner: u64| {
-        let id = RequestId { client: ClientId([9, 9]), number: owner };
-        let holder = Holder {
-            owner: StoreOwner::Private(id),
-            fence: None,
-            holds: 1,
-            left: None,
-            lease: None,
-            since: None,
-            broken: false,
-            about: Default::default(),
-        };
-        let name = Name::new("a").unwrap();
-        says(Voted::Busy(Box::new(Busy { name, holder: Some(holder), free_in: Some(LEASE), news: News::default() })))
-    };
+    let busy = |owner: u64| says(busy_with(owner, None));
     for (second, expected) in [(1, false), (2, true)] {
         let mut attempt = asked();
         attempt.voted(at(1), &clocks, 0, 1, at(0), busy(1));
