@@ -46,7 +46,7 @@ pub(super) enum Deed {
     Used { request: RequestId, name: usize, fence: Fence, first: bool },
     /// A renewal that was sent then was kept.
     Kept { name: usize, owner: StoreOwner, fence: Fence, sent: Moment, deadline: Moment },
-    /// A release was answered; it was sent while the lock was held, by all that the client knew.
+    /// A release was answered; `held`: while the lock was held, by all that the client knew.
     Released { request: RequestId, name: usize, said: Result<Released, Error>, sent: Moment, held: bool },
     /// It has nothing to do with this request any more.
     Finished { request: RequestId },
@@ -481,7 +481,6 @@ impl Me {
             let mut book = lock(&self.book);
             (book.beliefs.remove(&(request.request.number, name)), book.seen[name])
         };
-        let held = belief.is_some_and(|belief| now < belief.deadline);
         let used = used.clamp(block.first, block.last());
         let release = giving(request, &self.plan.names[name], Some(block.first), Some(used));
         let call = self.callers.release(release);
@@ -495,6 +494,8 @@ impl Me {
         if let Some(said) = said {
             lock(&self.book).heard(now, &said);
             let said = said.map(|answered| answered.result);
+            // A release that took longer than the rest of the lease may have come too late for some servers.
+            let held = belief.is_some_and(|belief| self.now() < belief.deadline);
             self.tell(Deed::Released { request: request.request, name, said, sent: now, held });
         }
     }
