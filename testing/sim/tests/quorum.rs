@@ -75,14 +75,15 @@ fn asked_anew_again_after_a_broken_connection() {
     let name = Name::new("l").unwrap();
     let (rules, mut hold) = held(3, std::slice::from_ref(&name));
     let term = Duration::from_secs(30);
-    assert!(hold.ask_anew(&rules, 0, std::slice::from_ref(&name), term, at(10_000), &clocks(3, 10_000)).is_some());
+    let asked = hold.ask_anew(&rules, 0, std::slice::from_ref(&name), term, at(10_000), &clocks(3, 10_000));
+    let not_after = asked.expect("it is asked").acquire.not_after;
     let reset = Error::new(ErrorKind::Unreachable, "call", "connection reset").with_outcome(Outcome::Unknown);
-    hold.asked_anew(0, store(10_005), &Err(reset));
+    hold.asked_anew(0, not_after, store(10_005), &Err(reset));
     // Ten seconds, a minute, an hour later: no ballot of then can be executed any more.
     for later in [20_000, 70_000, 3_600_000] {
         let asked = hold.ask_anew(&rules, 0, std::slice::from_ref(&name), term, at(later), &clocks(3, later));
-        assert!(asked.is_some(), "after {later} ms the server is still never asked for its vote anew");
-        hold.asked_anew(0, store(later + 1), &took(later + 1));
+        let asked = asked.unwrap_or_else(|| panic!("after {later} ms the server is not asked for its vote anew"));
+        hold.asked_anew(0, asked.acquire.not_after, store(later + 1), &took(later + 1));
     }
 }
 
@@ -195,10 +196,10 @@ fn who_was_not_asked_need_not_give_back() {
     let name = Name::new("l").unwrap();
     let (rules, clocks, mut hold) = held_by_three(&name);
     let term = Duration::from_secs(30);
-    assert!(hold.ask_anew(&rules, 4, std::slice::from_ref(&name), term, at(60), &clocks).is_some());
+    let asked = hold.ask_anew(&rules, 4, std::slice::from_ref(&name), term, at(60), &clocks).expect("it is asked");
     let sweep_of = |hold: &mut Hold| Sweep::begin(&rules, hold.release(), at(70), at(1_570), at(60_000));
     assert_eq!(sweep_of(&mut hold.clone()).due(at(70)).as_slice(), [0, 1, 2, 4], "while it is asked anew");
-    hold.asked_anew(4, store(61), &took(61));
+    hold.asked_anew(4, asked.acquire.not_after, store(61), &took(61));
     let mut sweep = sweep_of(&mut hold);
     assert_eq!(sweep.due(at(70)).as_slice(), [0, 1, 2, 4], "it has it");
     let mut rng = Rng::new(1);

@@ -17,15 +17,23 @@ use crate::time::{Moment, StoreTime};
 #[derive(Clone, Debug)]
 pub struct Hold {
     attempt: Attempt,
-    /// Servers that were asked anew: how many such ballots are not answered, and when none of them can be executed any more.
-    anew: PerServer<(u32, StoreTime)>,
+    anew: PerServer<Anew>,
     released: bool,
+}
+
+/// A server that was asked anew.
+#[derive(Clone, Copy, Debug, Default)]
+struct Anew {
+    /// The `not_after` of the ballot that is not answered.
+    open: Option<StoreTime>,
+    /// When none of its ballots can be executed any more.
+    until: StoreTime,
 }
 
 impl Hold {
     /// What an attempt was granted.
     pub fn of(attempt: Attempt) -> Self {
-        let anew = attempt.traces().iter().map(|_| (0, StoreTime::default())).collect();
+        let anew = attempt.traces().iter().map(|_| Anew::default()).collect();
         Self { attempt, anew, released: false }
     }
 
@@ -42,8 +50,8 @@ impl Hold {
     /// The same ballots once more. Those that asked anew and are not answered are the attempt's own from then on.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Attempt, Vec<Send>) {
         let (mut again, sends) = self.attempt.repeat(now, clocks);
-        for (server, (open, until)) in self.anew.iter().enumerate() {
-            if *open > 0 {
+        for (server, Anew { open, until }) in self.anew.iter().enumerate() {
+            if open.is_some() {
                 again.is_open_until(server, *until);
             }
         }
@@ -79,14 +87,14 @@ impl Hold {
     ) -> Option<Ballot> {
         let latest = clocks.latest(server, now)?;
         // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
-        let (open, until) = self.anew[server];
+        let Anew { open, until } = self.anew[server];
         let released = self.released && !rules.planted.is(Bug::AnewAfterRelease);
         // A server that is asked anew takes the fences whatever it gave out since: only what a majority has may be asked for so.
-        if !self.attempt.is_granted() || released || open > 0 && latest <= until {
+        if !self.attempt.is_granted() || released || open.is_some() && latest <= until {
             return None;
         }
         let not_after = latest + rules.limit(term);
-        self.anew[server] = (1, not_after.max(until));
+        self.anew[server] = Anew { open: Some(not_after), until: not_after.max(until) };
         let request = self.attempt.request();
         let acquire = Acquire {
             names: Names::new(names.iter().cloned()).ok()?,
@@ -100,20 +108,23 @@ impl Hold {
         Some(Ballot { acquire, block: self.block(), again: true })
     }
 
-    /// A server that was asked anew answered, or did not.
-    pub fn asked_anew(&mut self, server: usize, now: StoreTime, reply: &Reply<Vote>) {
+    /// A server that was asked anew answered the ballot of this `not_after`, or did not.
+    ///
+    /// It may be one from before a repeat: that says nothing of the ballot that is open now.
+    pub fn asked_anew(&mut self, server: usize, not_after: StoreTime, now: StoreTime, reply: &Reply<Vote>) {
+        let Anew { open, until } = &mut self.anew[server];
         let surely = match reply {
             Ok(_) => true,
-            Err(error) => error.outcome() == Outcome::NotApplied || now > self.anew[server].1,
+            Err(error) => error.outcome() == Outcome::NotApplied || now > *until,
         };
-        if surely {
-            self.anew[server].0 = 0;
+        if surely && *open == Some(not_after) {
+            *open = None;
         }
     }
 
     /// Whether every ballot that was sent to a server is answered: none can be executed any more.
     pub fn is_answered(&self, server: usize) -> bool {
-        self.attempt.is_answered(server) && self.anew[server].0 == 0
+        self.attempt.is_answered(server) && self.anew[server].open.is_none()
     }
 
     /// What may be left behind once it is given back: for each server, none where it was never asked, else until when ballots can still
@@ -121,8 +132,8 @@ impl Hold {
     pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
         self.released = true;
         let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
-        let of = |(server, (open, until)): (usize, &(u32, StoreTime))| {
-            let anew = (reckoned && *open > 0).then_some(*until);
+        let of = |(server, Anew { open, until }): (usize, &Anew)| {
+            let anew = (reckoned && open.is_some()).then_some(*until);
             let was_asked = self.attempt.was_asked(server) || *until > StoreTime::default();
             was_asked.then(|| self.attempt.open_until(server).max(anew))
         };
@@ -238,5 +249,24 @@ mod tests {
         let mut in_doubt = Hold::of(again);
         assert_eq!(in_doubt.vacant().count(), 0);
         assert!(in_doubt.ask_anew(&rules, 2, &[name()], LEASE, at(300), &clocks).is_none());
+    }
+
+    /// A ballot that asked anew before a repeat is answered after the next one was sent.
+    #[test]
+    fn an_answer_from_before_a_repeat_leaves_the_next_ballot_open() {
+        let (rules, clocks, mut hold) = granted();
+        let first = hold.ask_anew(&rules, 2, &[name()], LEASE, at(5), &clocks).unwrap().acquire.not_after;
+        let (mut again, sends) = hold.repeat(at(10), &clocks);
+        for send in &sends[..2] {
+            again.voted(at(11), &clocks, send.server, send.round, at(10), says(Voted::Took { left: LEASE }));
+        }
+        assert!(matches!(again.verdict(at(11), &mut Rng::new(1)), Some(Verdict::Granted(_))));
+        let mut hold = Hold::of(again);
+        let second = hold.ask_anew(&rules, 2, &[name()], LEASE, at(20), &clocks).unwrap().acquire.not_after;
+        let took = says(Voted::Took { left: LEASE });
+        hold.asked_anew(2, first, StoreTime::from_nanos(1), &took);
+        assert_eq!(hold.clone().release()[2], Some(Some(second)), "it may be executed after a release");
+        hold.asked_anew(2, second, StoreTime::from_nanos(1), &took);
+        assert!(hold.release()[2].unwrap() < Some(second));
     }
 }

@@ -201,7 +201,10 @@ fn there_is_never_a_second_ballot_beside_one_that_may_still_be_executed() {
     assert!(asks(&mut hold, 100));
     assert!(!asks(&mut hold, 101) && !asks(&mut hold, 150), "it is not answered, and may be executed until 150 ms");
     assert!(asks(&mut hold, 151));
-    hold.asked_anew(2, store_time(152), &says(Voted::Took { left: LEASE }));
+    let took = says(Voted::Took { left: LEASE });
+    hold.asked_anew(2, store_time(150), store_time(152), &took);
+    assert!(!asks(&mut hold, 153), "only the first one is answered");
+    hold.asked_anew(2, store_time(201), store_time(152), &took);
     assert!(asks(&mut hold, 153), "the other one is answered");
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::port::Reply;
 use leasehold_core::quorum::{Ballot, Vote, Voted};
-use leasehold_core::{Fence, Moment, Name, RequestId, waiting};
+use leasehold_core::{Fence, Moment, Name, RequestId, StoreTime, waiting};
 
 use super::Quorum;
 use super::flights::{Flights, Landed};
@@ -34,14 +34,14 @@ impl Quorum {
             let mut votes = Flights::new();
             let mut asked = Vec::new();
             for (lacking, sent, ballot) in self.ballots(lacking) {
-                let number = u32::try_from(asked.len()).unwrap_or(u32::MAX);
+                let (number, not_after) = (u32::try_from(asked.len()).unwrap_or(u32::MAX), ballot.acquire.not_after);
                 votes.send(lacking.server, number, sent, self.members[lacking.server].vote(ballot));
-                asked.push(Some(lacking));
+                asked.push(Some((lacking, not_after)));
             }
             lacking = Vec::new();
             while let Some(Landed { server, round, reply, .. }) = votes.next(self).await {
-                let Some(asked) = asked[round as usize].take() else { continue };
-                self.voted_anew(asked.request, server, &reply);
+                let Some((asked, not_after)) = asked[round as usize].take() else { continue };
+                self.voted_anew(asked.request, server, not_after, &reply);
                 if matches!(&reply, Ok(answered) if matches!(answered.result.voted, Voted::Busy(_))) {
                     lacking.push(asked);
                 }
@@ -70,12 +70,12 @@ impl Quorum {
         ballots
     }
 
-    fn voted_anew(&self, id: RequestId, server: usize, reply: &Reply<Vote>) {
+    fn voted_anew(&self, id: RequestId, server: usize, not_after: StoreTime, reply: &Reply<Vote>) {
         let now = self.now();
         let mut state = self.state();
         let shown = state.clocks.latest(server, now).unwrap_or_default();
         if let Some(held) = state.holds.get_mut(&id) {
-            held.hold.asked_anew(server, shown, reply);
+            held.hold.asked_anew(server, not_after, shown, reply);
         }
     }
 }
