@@ -46,6 +46,40 @@ const CASES: &[(&str, &str)] = &[
     "#,
     ),
     (
+        "a_report_follows_no_link_of_another_user",
+        r#"
+        mallory="setpriv --reuid 4001 --regid 4001 --clear-groups"
+        run() { "$L" -s file:locks.db run a --report "$1" -- true; }
+        is_report() { [ ! -L "$1" ] && [ "$(stat -c %u "$1")" = 0 ] && grep -q '"outcome":"done"' "$1"; }
+        echo keep > precious; chmod 600 precious; mkdir private; chmod 700 private; sha256sum precious > sums
+        mkdir -m 1777 shared
+        # A link in the place of the report, to a file and to one that is not there yet, is itself replaced.
+        $mallory ln -s "$PWD/precious" shared/report; run shared/report; is_report shared/report; unchanged
+        $mallory ln -s "$PWD/private/new" shared/other; run shared/other; is_report shared/other; [ ! -e private/new ]
+        # So is a hard link, or another's file: nothing is written into it.
+        ln precious shared/hard; run shared/hard; is_report shared/hard; unchanged
+        $mallory sh -c 'umask 0; echo mine > shared/mine; exec 3< shared/mine'; run shared/mine; is_report shared/mine
+        # A folder that another user's link leads to is refused before anything runs.
+        $mallory ln -s "$PWD/private" shared/folder
+        expect 64 "folder is a link of another user" "$L" -s file:locks.db run a --report shared/folder/r -- touch ran
+        [ ! -e ran ] && [ ! -e private/r ]
+        # A pipe of another user gets nothing.
+        $mallory mkfifo shared/pipe; $mallory cat shared/pipe > got & reader=$!
+        expect 0 "could not be written: it is a pipe of another user" "$L" -s file:locks.db run a --report shared/pipe -- true
+        wait $reader; [ ! -s got ]
+        # One who swaps the place all the time wins nothing: precious files stay as they are.
+        mkdir -m 777 open
+        $mallory sh -c 'while [ ! -e open/stop ]; do
+            rm -f open/swap; ln -s "$PWD/precious" open/swap; rm -f open/swap; mkfifo open/swap; done' 2>/dev/null & swapper=$!
+        for i in 1 2 3 4 5 6 7 8 9 10; do run open/swap 2>/dev/null; done
+        touch open/stop; wait $swapper
+        unchanged; [ "$(stat -c '%u %a' precious)" = "0 600" ]
+        # Descriptors are written to as before.
+        run /dev/stdout | grep -q '"outcome":"done"'
+        run /dev/fd/3 3> three; grep -q '"outcome":"done"' three
+    "#,
+    ),
+    (
         "fuse_is_refused",
         r#"
         mkdir real fuse; bindfs real fuse

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::exit::Exit;
 
 mod descendants;
+mod destination;
 mod environment;
 mod guardian;
 mod job;
@@ -23,10 +24,11 @@ mod terminal;
 mod times;
 mod wake;
 
+pub(crate) use destination::Destination;
 pub(crate) use environment::{held_around, variables};
 pub(crate) use job::own_group;
 pub(crate) use plan::{Plan, check, words};
-pub(crate) use report::{Destination, Report};
+pub(crate) use report::Report;
 pub(crate) use runner::{Job, Outcome, Why, run};
 pub(crate) use signals::{Signals, outlive_file_limit};
 pub(crate) use terminal::{hear_signals, without_stops};
