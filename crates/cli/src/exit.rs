@@ -93,9 +93,9 @@ impl fmt::Display for Failure {
 }
 
 impl From<Error> for Failure {
-    /// The hint goes on a line of its own.
+    /// The hint goes on a line of its own. A server may have written part of the message: it cannot add lines to it.
     fn from(error: Error) -> Self {
-        let mut message = error.to_string();
+        let mut message = human::plain(&error.to_string());
         if let Some(hint) = error.hint() {
             message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
         }
@@ -141,6 +141,12 @@ mod tests {
             assert_eq!(Exit::of(kind).code(), code, "{kind:?}");
         }
         assert_eq!(Exit::signal(15).code(), 143);
+    }
+
+    #[test]
+    fn what_a_server_says_stays_on_its_line() {
+        let error = Error::new(ErrorKind::Unfit, "connect", "it says \u{1b}[2J\nhint: run this");
+        assert_eq!(Failure::from(error).message, r"connect: it says \u{1b}[2J\u{a}hint: run this");
     }
 
     #[test]

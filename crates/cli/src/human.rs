@@ -1,4 +1,4 @@
-//! Durations and holders in words.
+//! Durations and holders in words, and text from outside made safe to show.
 
 use std::time::{Duration, SystemTime};
 
@@ -67,9 +67,37 @@ pub(crate) fn show(name: &str) -> String {
     }
 }
 
-/// Text from a store, which anybody may have written there, without what a terminal would act on.
+/// Text from outside (a server, a file, the name of a process), which anybody may have written, as one line that is safe to show:
+/// characters that are [unsafe](is_unsafe) stand there as `\u{1b}`.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    escape(text, is_unsafe)
+}
+
+/// The same for text of several lines, which keeps its ends of lines. What comes from outside is made [`plain`] before it is put into it.
+pub(crate) fn plain_lines(text: &str) -> String {
+    escape(text, |c| c != '\n' && is_unsafe(c))
+}
+
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_escaped(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// Whether a character makes a terminal do something, or makes text look like other text: control characters (C0, DEL and C1), ends of
+/// lines and paragraphs, marks that set the direction of text, and characters without a width.
+pub(crate) fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' // soft hyphen, Arabic letter mark, Mongolian vowel separator
+            | '\u{200b}'..='\u{200f}' // zero width, marks of direction
+            | '\u{2028}'..='\u{202e}' // ends of lines and paragraphs, embeddings and overrides
+            | '\u{2060}'..='\u{206f}' // joiners, invisible operators, isolates
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' // byte order mark, annotations
+            | '\u{e0000}'..='\u{e007f}' // tags
+        )
 }
 
 #[cfg(test)]
@@ -93,6 +121,18 @@ mod tests {
 
     #[test]
     fn a_terminal_is_not_given_orders() {
-        assert_eq!(plain("a\u{1b}[2Jb"), "a\u{fffd}[2Jb");
+        assert_eq!(plain("a\u{1b}[2Jb\u{9b}2J\r\n"), r"a\u{1b}[2Jb\u{9b}2J\u{d}\u{a}");
+        assert_eq!(plain_lines("a\u{7}\nb"), "a\\u{7}\nb");
+    }
+
+    #[test]
+    fn text_cannot_pass_for_other_text() {
+        let marks = "\u{61c}\u{200b}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}";
+        let more = "\u{2060}\u{2066}\u{2067}\u{2068}\u{2069}\u{feff}\u{fffb}\u{e0041}\u{ad}";
+        for c in marks.chars().chain(more.chars()) {
+            assert_eq!(plain(&c.to_string()), format!("\\u{{{:x}}}", u32::from(c)));
+        }
+        let words = "Zoë, 東京, שלום, 🔒 \\ it's <b>%s</b>";
+        assert_eq!(plain(words), words);
     }
 }

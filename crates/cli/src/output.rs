@@ -1,5 +1,9 @@
 //! What is printed: data to standard output, everything else to standard error.
+//!
+//! Nothing reaches a terminal from here that it would act on, but our own colours: text for people goes through [`human::plain_lines`],
+//! and JSON through [`json`], which writes the same characters as escapes of JSON.
 
+mod json;
 pub(crate) mod row;
 
 use std::io::{self, Write};
@@ -12,24 +16,24 @@ use serde::Serialize;
 
 use crate::args::Cli;
 use crate::exit::{Exit, Failure};
-use crate::names;
+use crate::{human, names};
 
+pub(crate) use json::{json, json_bytes};
 pub(crate) use row::{Row, Rows};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
 const NOTE: Style = Style::new().dimmed();
 
-/// One line of data.
+/// Data for people: a line, or several.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
-    let mut out = anstream::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+    styled(&human::plain_lines(text))
 }
 
-/// One JSON object on a line.
-pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|error| Failure::new(Exit::BUG, error.to_string()))?;
-    line(&text)
+/// Data for people with colours of ours. What comes from outside has been made [`human::plain`] before.
+pub(crate) fn styled(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| unwritten(&error))
 }
 
 /// One JSON object a line.
@@ -69,9 +73,9 @@ pub(crate) fn failure(failure: &Failure) {
     }
     let mut err = anstream::stderr().lock();
     // Standard error may be closed: then there is nobody to tell.
-    let _ = writeln!(err, "{ERROR}leasehold:{ERROR:#} {}", failure.message);
+    let _ = writeln!(err, "{ERROR}leasehold:{ERROR:#} {}", human::plain_lines(&failure.message));
     if let Some(hint) = &failure.hint {
-        let _ = writeln!(err, "{HINT}hint:{HINT:#} {hint}");
+        let _ = writeln!(err, "{HINT}hint:{HINT:#} {}", human::plain_lines(hint));
     }
 }
 
@@ -91,7 +95,7 @@ pub(crate) fn first_failure(before: Result<(), Failure>, then: Result<(), Failur
 
 /// Something that the user should know though the command goes on.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{NOTE}leasehold: {text}{NOTE:#}");
+    let _ = writeln!(anstream::stderr().lock(), "{NOTE}leasehold: {}{NOTE:#}", human::plain(text));
 }
 
 /// A wrong command line, or `--help` and `--version`, which are none.

@@ -40,7 +40,7 @@ pub(crate) async fn show(client: &Client, names: &[Name]) -> Infallible {
     loop {
         tokio::select! {
             _ = frames.tick() => bar.0.tick(),
-            _ = looks.tick() => bar.0.set_message(message(client, names).await),
+            _ = looks.tick() => bar.0.set_message(human::plain(&message(client, names).await)),
         }
     }
 }

@@ -7,13 +7,15 @@ use anstyle::Style;
 use super::chart;
 use super::report::{More, Report};
 use super::tally::Times;
+use crate::human;
 
 const HEAD: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
 /// All of it. Styles are taken out again where they are not wanted; `fancy` is for letters that only a terminal should get.
 pub(crate) fn text(report: &Report, times: &Times, fancy: bool) -> String {
-    let mut text = format!("{HEAD}{}{HEAD:#} on {}, {} s\n\n", report.workload, report.store, short(report.seconds));
+    let store = human::plain(&report.store);
+    let mut text = format!("{HEAD}{}{HEAD:#} on {store}, {} s\n\n", report.workload, short(report.seconds));
     for (what, value, note) in rows(report) {
         // Writing to a string does not fail.
         let _ = match note.as_str() {

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &BenchArgs, settings: &Settings) -> Result<Exit, Failure
     if args.json {
         output::json(&measured.report)?;
     } else {
-        output::line(&bench::text(&measured.report, &measured.times, std::io::stdout().is_terminal()))?;
+        output::styled(&bench::text(&measured.report, &measured.times, std::io::stdout().is_terminal()))?;
     }
     match measured.failure {
         Some(failure) => Err(failure),

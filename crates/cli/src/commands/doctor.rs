@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
-use crate::{output, runtime, store};
+use crate::{human, output, runtime, store};
 
 /// One line of JSON.
 #[derive(Serialize)]
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
         }
         match args.json {
             true => output::lines(checks.iter().map(line))?,
-            false => checks.iter().try_for_each(|check| output::line(&text(check)))?,
+            false => checks.iter().try_for_each(|check| output::styled(&text(check)))?,
         }
         let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
         Ok(unreachable.unwrap_or(if fails { Exit::UNFIT } else { Exit::DONE }))
@@ -70,6 +70,6 @@ fn text(check: &Check) -> String {
         Verdict::Warn => AnsiColor::Yellow.into(),
         Verdict::Fail => AnsiColor::Red.into(),
     }));
-    let advice = check.advice.as_ref().map(|advice| format!("\n      {advice}")).unwrap_or_default();
-    format!("{style}{:<4}{style:#}  {}: {}{advice}", status(check.verdict), check.check, check.found)
+    let advice = check.advice.as_ref().map(|advice| format!("\n      {}", human::plain(advice))).unwrap_or_default();
+    format!("{style}{:<4}{style:#}  {}: {}{advice}", status(check.verdict), check.check, human::plain(&check.found))
 }

@@ -110,7 +110,7 @@ fn how(holder: &Holder) -> &'static str {
 fn cells(status: &Status, holder: &Holder) -> [String; 9] {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
     [
-        status.name.to_string(),
+        human::plain(status.name.as_str()),
         known(who(holder)),
         known(holder.host.as_deref().map(human::plain)),
         known(holder.pid.map(|pid| pid.to_string())),

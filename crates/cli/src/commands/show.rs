@@ -50,7 +50,7 @@ fn how(row: &Row) -> &'static str {
 
 fn text(row: &Row) -> String {
     if !row.held {
-        return format!("{} is free", row.name);
+        return format!("{} is free", human::plain(&row.name));
     }
     let milliseconds = |span: Option<u64>| span.map(|span| human::span(std::time::Duration::from_millis(span)));
     let facts = [
@@ -64,8 +64,8 @@ fn text(row: &Row) -> String {
         ("lease", milliseconds(row.lease_ms)),
         ("left", Some(milliseconds(row.left_ms).unwrap_or_else(|| "no expiry".into()))),
         ("waiters", row.waiters.map(|waiters| waiters.to_string())),
-        ("store", Some(row.store.clone())),
+        ("store", Some(human::plain(&row.store))),
     ];
     let known = facts.into_iter().filter_map(|(fact, value)| Some(format!("\n  {:<9}{}", format!("{fact}:"), value?)));
-    format!("{} {}{}", row.name, how(row), known.collect::<String>())
+    format!("{} {}{}", human::plain(&row.name), how(row), known.collect::<String>())
 }

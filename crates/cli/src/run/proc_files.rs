@@ -9,6 +9,8 @@ use leasehold_core::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
+use crate::human;
+
 /// How often one round of killing looks for new processes: time is looked at between two rounds.
 const LOOKS: u32 = 100;
 /// How long such a round waits for those that it has killed to be dead. Less than a second.
@@ -202,11 +204,12 @@ impl Process {
         }
     }
 
-    /// Number and name.
+    /// Number and name. A process gives itself its name, and any bytes will do.
     pub(super) fn describe(&self) -> String {
         let pid = self.pid.as_raw_nonzero();
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        format!("{pid} ({})", name.trim_end())
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
+        format!("{pid} ({})", human::plain(&name))
     }
 }
 

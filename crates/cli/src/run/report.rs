@@ -9,6 +9,7 @@ use super::destination::Destination;
 use super::message::Ended;
 use super::runner::Why;
 use crate::exit::{Exit, Failure};
+use crate::output;
 
 const LOST: &str = "lost";
 /// Above this, a number is not exact in every JSON reader.
@@ -123,7 +124,7 @@ impl Report {
 
     /// Writes it to where it goes.
     pub(crate) fn write(&self, to: Destination) -> io::Result<()> {
-        let mut json = serde_json::to_vec(self)?;
+        let mut json = output::json_bytes(self)?;
         json.push(b'\n');
         to.write(&json)
     }

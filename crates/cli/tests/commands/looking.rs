@@ -141,26 +141,3 @@ fn random_owners_are_shown_as_processes() {
     assert!(!table.out.contains(taken["owner"].as_str().unwrap()), "{table:?}");
     assert_eq!(place.run(&["list", "--json"]).json_lines()[0]["owner"], taken["owner"]);
 }
-
-/// Anybody may have written there.
-#[test]
-fn a_terminal_is_not_given_orders() {
-    let place = Place::new();
-    place.acquire("a", "me");
-    let file = rusqlite::Connection::open(place.file()).unwrap();
-    let tables = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'";
-    let found: Vec<(String, String)> = {
-        let mut query = file.prepare(tables).unwrap();
-        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-        rows.map(Result::unwrap).filter(|(_, column): &(String, String)| column == "label").collect()
-    };
-    for (table, column) in &found {
-        file.execute(&format!("UPDATE {table} SET {column} = char(27) || '[2Jx'"), []).unwrap();
-    }
-    assert!(!found.is_empty(), "the file has no column for labels");
-    for command in [&["show", "a"][..], &["list"]] {
-        let ran = place.run(command);
-        ran.is(0).says("[2Jx");
-        assert!(!ran.out.contains('\u{1b}'), "{ran:?}");
-    }
-}

@@ -7,6 +7,7 @@ mod r#break;
 mod doctor;
 mod harness;
 mod hold;
+mod hostile;
 mod looking;
 mod owners;
 mod printing;
