@@ -184,6 +184,9 @@ pub enum Renewed {
     },
     /// The store does not have this lease. It was not made again.
     Lost,
+    /// An operator ended the holder's right ([`Break::AtLeaseEnd`]). The store keeps everybody else out until the lease ends, so the
+    /// deadline that the holder had before this renewal still stands.
+    Broken,
     /// Too few servers of it answered to tell.
     Unknown,
 }
@@ -241,6 +244,66 @@ pub enum Break {
     AtLeaseEnd,
     /// Delete it at once. Two may act for a moment; fences decide.
     Now,
+}
+
+/// A request to take a lock away from its holder. `Break::Now.into()` is one without conditions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BreakOptions {
+    /// At once, or when its lease ends.
+    pub how: Break,
+    /// Act only while the lock is held under this fence.
+    pub fence: Option<Fence>,
+    /// Also delete a value that is not recognisably a lock.
+    pub foreign: bool,
+    /// Forget the name's last fence, so that the next one starts at the store's clock. It may be smaller than earlier ones: this
+    /// repairs a record whose fence is far ahead of the clock.
+    pub reset_fence: bool,
+}
+
+impl BreakOptions {
+    /// Acts only while the lock is held under `fence`.
+    #[must_use]
+    pub fn fence(self, fence: Fence) -> Self {
+        Self { fence: Some(fence), ..self }
+    }
+
+    /// Also deletes a value that is not recognisably a lock.
+    #[must_use]
+    pub fn foreign(self) -> Self {
+        Self { foreign: true, ..self }
+    }
+
+    /// Forgets the name's last fence as well.
+    #[must_use]
+    pub fn reset_fence(self) -> Self {
+        Self { reset_fence: true, ..self }
+    }
+}
+
+impl From<Break> for BreakOptions {
+    fn from(how: Break) -> Self {
+        Self { how, fence: None, foreign: false, reset_fence: false }
+    }
+}
+
+/// What became of a request to break a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Broken {
+    /// What the store knew of the name just before.
+    pub was: Inspected,
+    /// Why nothing was changed; none where the request was carried out.
+    pub refused: Option<BreakRefusal>,
+}
+
+/// Why a lock was not broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BreakRefusal {
+    /// It is held under another fence than [`BreakOptions::fence`].
+    OtherFence,
+    /// The value at the name is not recognisably a lock, and [`BreakOptions::foreign`] is not set.
+    Foreign,
 }
 
 /// What a store knows of a name.
@@ -375,7 +438,7 @@ pub trait Store: Send + Sync + 'static {
     fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>>;
 
     /// Takes a lock away from its holder; answers who it was.
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>>;
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>>;
 
     /// Ends connections and subscriptions of `client`.
     fn close(&self, client: ClientId) -> Call<()>;

@@ -17,8 +17,8 @@ use crate::name::Name;
 use crate::owner::{ClientId, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
 use crate::port::{
-    About, Acquire, Acquired, Break, Busy, Give, Granted, Holder, Inspected, Lingering, Mode, News, Release, Released,
-    Renew, Renewed,
+    About, Acquire, Acquired, Break, BreakOptions, BreakRefusal, Broken, Busy, Give, Granted, Holder, Inspected,
+    Lingering, Mode, News, Release, Released, Renew, Renewed,
 };
 use crate::time::StoreTime;
 
@@ -250,7 +250,7 @@ impl Reference {
         let planted = self.planted;
         let Some(row) = self.row(now, &renew.lease, planted.is(Bug::RenewalRevives)) else { return Renewed::Lost };
         if row.broken && !planted.is(Bug::BrokenRenewed) {
-            return Renewed::Lost;
+            return Renewed::Broken;
         }
         let revives = planted.is(Bug::RenewalRevives);
         let meant =
@@ -338,13 +338,22 @@ impl Reference {
         names.into_iter().map(|name| self.inspect(now, name)).collect()
     }
 
-    /// Takes a lock away from its holder; answers who it was, and who should be told. The fence count is untouched.
-    pub fn break_lock(&mut self, now: StoreTime, name: &Name, how: Break) -> (Inspected, Hints) {
-        let before = self.inspect(now, name);
+    /// Takes a lock away from its holder; answers who it was, and who should be told. The fence count is untouched, unless it is to be
+    /// reset.
+    pub fn break_lock(&mut self, now: StoreTime, name: &Name, options: BreakOptions) -> (Broken, Hints) {
+        let was = self.inspect(now, name);
+        let other_fence =
+            options.fence.is_some_and(|fence| was.holders.iter().any(|holder| holder.fence != Some(fence)));
+        if other_fence {
+            return (Broken { was, refused: Some(BreakRefusal::OtherFence) }, Hints::new());
+        }
         let planted = self.planted;
         let mut hints = Hints::new();
         if let Some(record) = self.records.get_mut(name) {
-            match how {
+            if options.reset_fence {
+                record.last = Fence::NONE;
+            }
+            match options.how {
                 Break::AtLeaseEnd => record.rows.iter_mut().for_each(|row| row.broken = true),
                 Break::Now => {
                     record.rows.clear();
@@ -356,7 +365,7 @@ impl Reference {
             }
             self.retire(now, name);
         }
-        (before, hints)
+        (Broken { was, refused: None }, hints)
     }
 
     /// Takes in what another place knows of a name.

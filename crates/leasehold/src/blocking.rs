@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use leasehold_core::port::Break;
+use leasehold_core::port::BreakOptions;
 use leasehold_core::table::Loss;
 use leasehold_core::{Error, ErrorKind, Fence, Owner, WaitMode};
 
@@ -104,8 +104,8 @@ impl Client {
     /// # Errors
     ///
     /// As [`crate::Client::break_lock`].
-    pub fn break_lock(&self, name: impl AsRef<str>, how: Break) -> Result<Status, Error> {
-        block_on(self.inner.break_lock(name, how))
+    pub fn break_lock(&self, name: impl AsRef<str>, options: impl Into<BreakOptions>) -> Result<Status, Error> {
+        block_on(self.inner.break_lock(name, options))
     }
 
     /// Gives back everything that is held, and waits for it.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{About, Break};
+use leasehold_core::port::{About, BreakOptions, BreakRefusal, Broken};
 use leasehold_core::table::{Input, Settings, Table};
-use leasehold_core::{Capability, Error, Name, Names, Options, Store, StoreClock};
+use leasehold_core::{Capability, Error, ErrorKind, Name, Names, Options, Store, StoreClock};
 
 use crate::event::Listener;
 use crate::handle::Handle;
@@ -255,24 +255,30 @@ impl Client {
 
     /// Takes a lock away from its holder, whoever that is: for operators. Answers who it was.
     ///
-    /// [`Break::AtLeaseEnd`] ends the holder's right: its next renewal answers *lost*, and others may come when its lease has run out.
-    /// [`Break::Now`] deletes it at once; two may act until the holder finds out, and fences decide. It finds out with its next
+    /// [`AtLeaseEnd`](crate::Break::AtLeaseEnd) ends the holder's right: its next renewal answers *lost*, and others may come when its lease has run out.
+    /// [`Now`](crate::Break::Now) deletes it at once; two may act until the holder finds out, and fences decide. It finds out with its next
     /// renewal, within a third of its lease; a fixed lease is not renewed, and finds out when it is released or its time ends. The
-    /// fence count is untouched.
+    /// fence count is untouched, unless [`BreakOptions::reset_fence`] says otherwise. With [`BreakOptions::fence`] it acts only
+    /// while the lock is held under that fence.
     ///
     /// # Errors
     ///
-    /// A bad name; a store that did not answer.
+    /// A bad name; a store that did not answer; a lock held under another fence (`NotHolder`); a value that is not recognisably a
+    /// lock (`Unfit`), unless [`BreakOptions::foreign`] is set.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves open whether it was broken.
-    pub async fn break_lock(&self, name: impl AsRef<str>, how: Break) -> Result<Status, Error> {
+    pub async fn break_lock(&self, name: impl AsRef<str>, options: impl Into<BreakOptions>) -> Result<Status, Error> {
         self.shell.check_process("break")?;
-        let name = self.named(name)?;
-        let answered =
-            self.shell.store.break_lock(name.clone(), how).await.map_err(|error| self.labelled(error, &name))?;
-        Ok(Status::of(answered.result))
+        let (name, options) = (self.named(name)?, options.into());
+        let answered = self.shell.store.break_lock(name.clone(), options).await;
+        let Broken { was, refused } = answered.map_err(|error| self.labelled(error, &name))?.result;
+        let was = Status::of(was);
+        match refused {
+            None => Ok(was),
+            Some(refusal) => Err(self.labelled(not_broken(&was, options, refusal), &name)),
+        }
     }
 
     /// What the store can do and promise.
@@ -335,6 +341,22 @@ impl Client {
 
     fn labelled(&self, error: Error, name: &Name) -> Error {
         error.on_store(self.shell.store.label()).on_lock(name)
+    }
+}
+
+fn not_broken(was: &Status, options: BreakOptions, refusal: BreakRefusal) -> Error {
+    let holder = was.holders.first().map_or_else(|| "nobody".to_owned(), ToString::to_string);
+    match (refusal, options.fence) {
+        (BreakRefusal::Foreign, _) => {
+            let what =
+                format!("the value at this name is not a lock that leasehold knows, and was left alone: {holder}");
+            Error::new(ErrorKind::Unfit, "break", what)
+        }
+        (_, Some(fence)) => {
+            let what = format!("the lock is not held under fence {fence} any more, and was left alone: {holder}");
+            Error::new(ErrorKind::NotHolder, "break", what)
+        }
+        (_, None) => Error::new(ErrorKind::NotHolder, "break", format!("the lock was left alone: {holder}")),
     }
 }
 

@@ -71,7 +71,7 @@ pub use lock::{Attempt, Lock};
 pub use lost::LostSignal;
 pub use several::{LostOne, MultiGuard, MultiLock, lock_all};
 
-pub use leasehold_core::port::Break;
+pub use leasehold_core::port::{Break, BreakOptions};
 pub use leasehold_core::table::{How, Loss};
 pub use leasehold_core::{
     Capability, Check, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Name, Options, Outcome, Owner, Store,

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed,
+    Reply,
 };
 use leasehold::*;
 
@@ -60,8 +61,8 @@ impl Store for Far {
     fn list(&self, p: String, a: Option<Name>, l: usize) -> Call<Reply<Vec<Inspected>>> {
         self.0.list(p, a, l)
     }
-    fn break_lock(&self, n: Name, h: Break) -> Call<Reply<Inspected>> {
-        self.0.break_lock(n, h)
+    fn break_lock(&self, n: Name, o: BreakOptions) -> Call<Reply<Broken>> {
+        self.0.break_lock(n, o)
     }
     fn close(&self, c: ClientId) -> Call<()> {
         self.0.close(c)

@@ -103,7 +103,7 @@ impl Store for Handle {
     fn list(&self, _: String, _: Option<Name>, _: usize) -> Call<Reply<Vec<Inspected>>> {
         unreachable!("nobody looks")
     }
-    fn break_lock(&self, _: Name, _: Break) -> Call<Reply<Inspected>> {
+    fn break_lock(&self, _: Name, _: BreakOptions) -> Call<Reply<Broken>> {
         unreachable!("it is broken behind the quorum's back")
     }
     fn close(&self, _: ClientId) -> Call<()> {
@@ -256,7 +256,7 @@ async fn a_minority_that_is_busy_says_nothing() {
     {
         let (at, other) = (leasehold_clock::wall(), asking(2));
         let store = &mut scene.servers[2].server.lock().unwrap().store;
-        store.break_lock(at, &name(), Break::Now);
+        store.break_lock(at, &name(), leasehold_core::port::Break::Now.into());
         assert!(matches!(store.acquire(at, &other).unwrap(), Acquired::Granted(_)));
     }
     scene.open([false, false, true]);
@@ -275,7 +275,11 @@ async fn what_is_gone_is_granted_afresh() {
     let request = asking(1);
     let first = scene.take(&request).await;
     for slow in &scene.servers[..2] {
-        slow.server.lock().unwrap().store.break_lock(leasehold_clock::wall(), &name(), Break::Now);
+        slow.server.lock().unwrap().store.break_lock(
+            leasehold_clock::wall(),
+            &name(),
+            leasehold_core::port::Break::Now.into(),
+        );
     }
     scene.open([true, true, false]);
     let again = granted(scene.acquire(&request).await.unwrap());

@@ -149,7 +149,7 @@ impl Hand {
     ///
     /// The store's.
     pub async fn break_lock(&self, name: &str, how: Break) -> Result<Inspected, Error> {
-        Ok(self.store.break_lock(named(name), how).await?.result)
+        Ok(self.store.break_lock(named(name), how.into()).await?.result.was)
     }
 
     /// The store's clock.

@@ -68,7 +68,8 @@ impl StoreNode {
 
     /// Takes a lock away: who held it, and hints for those who watch.
     pub fn break_lock(&mut self, at: u64, name: &Name, how: Break) -> (Inspected, Hints) {
-        let (before, mut hints) = self.reference.break_lock(self.clock.store_time(at), name, how);
+        let (broken, mut hints) = self.reference.break_lock(self.clock.store_time(at), name, how.into());
+        let before = broken.was;
         hints.retain(|(who, name)| self.watchers.iter().any(|(client, watched)| client == who && watched == name));
         (before, hints)
     }

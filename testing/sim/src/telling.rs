@@ -59,6 +59,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
                 Renewed::Kept { left } => format!("kept {left:?}"),
                 Renewed::Unknown => "unknown".to_owned(),
                 Renewed::Lost => "lost".into(),
+                Renewed::Broken => "broken".into(),
             });
             each.collect::<Vec<_>>().join(", ")
         }

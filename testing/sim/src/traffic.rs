@@ -198,7 +198,7 @@ impl World {
                     let verdict = self.breaking.renewed(&self.scene(), number, renew.lease.fence, *result);
                     self.must(verdict);
                     self.must(revival::renewed(*result, before >> number & 1 == 1, number));
-                    if *result != Renewed::Lost {
+                    if matches!(result, Renewed::Kept { .. }) {
                         self.look_at_name(number);
                     }
                 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold::port::{
-    Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed,
+    Reply,
 };
 use leasehold::{Capability, Error, Identity, Layer, Name, Store};
 
@@ -82,8 +83,8 @@ impl Store for Counted {
         self.inner().list(prefix, after, limit)
     }
 
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
-        self.inner().break_lock(name, how)
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
+        self.inner().break_lock(name, options)
     }
 
     fn close(&self, client: ClientId) -> Call<()> {

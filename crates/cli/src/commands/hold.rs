@@ -50,6 +50,7 @@ async fn hold(client: &Client, guard: Guard, signals: &mut Signals, json: bool) 
 fn lost(client: &Client, guard: &Guard, loss: Loss) -> Failure {
     let why = match loss {
         Loss::Gone => "the store no longer had it",
+        Loss::Broken => "an operator took it away",
         _ => "it could not be renewed in time",
     };
     let lost = names::lost(guard);

@@ -194,7 +194,7 @@ impl Runner {
     fn gone(&self, forced: bool) -> Outcome {
         match (self.loss, forced, self.ended) {
             (None, false, Some(ended)) => Outcome::Done(ended),
-            (Some(Loss::Gone), ..) => Outcome::CutOff(Why::Lost, self.ended),
+            (Some(Loss::Gone | Loss::Broken), ..) => Outcome::CutOff(Why::Lost, self.ended),
             _ => Outcome::CutOff(Why::TimeEnded, self.ended),
         }
     }

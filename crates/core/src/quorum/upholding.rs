@@ -77,12 +77,13 @@ impl Upholding {
     fn of(&self, lease: usize) -> Renewed {
         let majority = self.rules.majority();
         let mut ends: PerServer<Moment> = PerServer::new();
-        let mut without = 0;
+        let (mut without, mut broken) = (0, 0);
         for heard in self.seats.iter().flatten() {
             let Heard::Upheld { sent, upheld } = heard else { continue };
             match upheld.renewed[lease] {
                 Renewed::Kept { left } if upheld.standing.votes() => ends.push(*sent + left),
                 Renewed::Lost => without += 1,
+                Renewed::Broken => broken += 1,
                 Renewed::Kept { .. } | Renewed::Unknown => {}
             }
         }
@@ -91,8 +92,9 @@ impl Upholding {
             return Renewed::Kept { left: ends[majority - 1].since(self.began) };
         }
         // So many do not have it that no majority can.
-        if without > self.seats.len() - majority {
-            return Renewed::Lost;
+        if without + broken > self.seats.len() - majority {
+            // Servers where it is broken keep others out: with a majority of them, nobody else can be granted it.
+            return if broken >= majority { Renewed::Broken } else { Renewed::Lost };
         }
         Renewed::Unknown
     }

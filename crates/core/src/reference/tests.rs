@@ -128,7 +128,7 @@ fn a_shared_owner_re_enters_several_names_only_where_it_holds_them_all() {
 fn several_names_are_not_re_entered_where_one_was_broken_or_the_owner_is_private() {
     let mut store = Reference::new(1, Duration::ZERO);
     store.acquire(at(0), &several(1, 1, &["a", "b"])).unwrap();
-    store.break_lock(at(0), &Name::new("b").unwrap(), Break::AtLeaseEnd);
+    store.break_lock(at(0), &Name::new("b").unwrap(), Break::AtLeaseEnd.into());
     let error = store.acquire(at(0), &several(2, 1, &["a", "b"])).unwrap_err();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::AlreadyHeld, Some("a")));
     let private = |number| Acquire {

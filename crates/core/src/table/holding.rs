@@ -100,6 +100,7 @@ impl Table {
         match (ours, answered.result.first()) {
             (Some(held), _) if now >= held.deadline => self.lose_all(now, name, Loss::TimeEnded, true, out),
             (Some(held), Some(Renewed::Kept { left })) => held.prolong(now, sent, *left),
+            (Some(_), Some(Renewed::Broken)) => self.lose_all(now, name, Loss::Broken, false, out),
             (Some(_), _) => self.lose_all(now, name, Loss::Gone, false, out),
             (None, _) => {}
         }
@@ -470,6 +471,7 @@ pub(super) fn lost_by(operation: &'static str, loss: Loss) -> Error {
     match loss {
         Loss::TimeEnded => lost_because(operation, "the lock was lost before: its time had ended"),
         Loss::Gone => lost_because(operation, "the lock was lost before: the store no longer had it"),
+        Loss::Broken => lost_because(operation, "the lock was lost before: an operator took it away"),
         Loss::Closed => Error::new(ErrorKind::Closed, operation, "the client was closed, and gave the lock back"),
     }
 }

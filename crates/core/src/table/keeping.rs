@@ -140,6 +140,7 @@ impl Table {
                 held.prolong(now, if planted.is(Bug::DeadlineFromReply) { now } else { sent }, left);
             }
             Some(Renewed::Lost) => self.lose_all(now, name, Loss::Gone, false, out),
+            Some(Renewed::Broken) => self.lose_all(now, name, Loss::Broken, false, out),
             None if planted.is(Bug::FailedRenewalReleases) => {
                 held.deadline = Moment::NEVER;
                 self.forget_and_release(now, name, out);

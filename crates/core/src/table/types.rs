@@ -267,6 +267,8 @@ pub enum Loss {
     TimeEnded,
     /// The store no longer has it.
     Gone,
+    /// An operator took it away. Nobody else can have it before the deadline that it had.
+    Broken,
     /// The client was closed.
     Closed,
 }

@@ -45,7 +45,7 @@ impl Lock {
                     let error = Error::new(ErrorKind::NoQuorum, "renew", what).with_outcome(Outcome::Unknown);
                     return Err(self.labelled(error, name));
                 }
-                Renewed::Lost => return Err(self.not_holder("renew", name, &owner).await),
+                Renewed::Lost | Renewed::Broken => return Err(self.not_holder("renew", name, &owner).await),
             }
         }
         Ok(shortest)

@@ -8,7 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Break, Call, HintSink, Holder, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, BreakOptions, Broken, Call, HintSink, Holder, Inspected, Release, Released, Renew,
+    Renewed, Reply,
 };
 use leasehold_core::quorum::{Member, PerServer};
 use leasehold_core::{
@@ -325,14 +326,16 @@ impl Store for Quorum {
         })
     }
 
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("break", LIMIT, true, |member| member.break_lock(name.clone(), how)).await;
+            let found = quorum.gather("break", LIMIT, true, |member| member.break_lock(name.clone(), options)).await;
             let found = found.map_err(|error| error.with_outcome(Outcome::Unknown));
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
-                quorum.combined(&name, found.into_iter().map(|(_, found)| found.result).collect(), unheard)
+                let refused = found.iter().find_map(|(_, found)| found.result.refused);
+                let was = found.into_iter().map(|(_, found)| found.result.was).collect();
+                Broken { was: quorum.combined(&name, was, unheard), refused }
             }))
         })
     }

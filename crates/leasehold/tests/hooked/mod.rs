@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed,
+    Reply,
 };
 use leasehold::{Capability, Client, ClientBuilder, Error, Identity, Name, Store};
 
@@ -120,8 +121,8 @@ impl Store for Hooked {
     fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
         self.inner.list(prefix, after, limit)
     }
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
-        self.inner.break_lock(name, how)
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
+        self.inner.break_lock(name, options)
     }
     fn close(&self, client: ClientId) -> Call<()> {
         self.inner.close(client)

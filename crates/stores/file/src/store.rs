@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Break, Call, HintSink, Inspected, News, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, BreakOptions, Broken, Call, HintSink, Inspected, News, Release, Released, Renew,
+    Renewed, Reply,
 };
 use leasehold_core::reference::{Hints, Reference};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreOwner, StoreTime};
@@ -261,6 +262,13 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
     Ok(Asked { acquired, holders })
 }
 
+fn renew_by_reference(session: &mut Session<'_>, renew: &Renew) -> Result<Renewed, Fault> {
+    let before = session.load(&renew.lease.name)?;
+    let renewed = session.reference.renew(session.now, std::slice::from_ref(renew))[0];
+    session.save(&renew.lease.name, &before)?;
+    Ok(renewed)
+}
+
 fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<Renewed, Fault> {
     let lease = &renew.lease;
     let only_hold = match lease.owner {
@@ -268,12 +276,7 @@ fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<
         StoreOwner::Private(request) if renew.hold == Some(request) && renew.kept => Some(request),
         _ => None,
     };
-    let Some(request) = only_hold else {
-        let before = session.load(&lease.name)?;
-        let renewed = session.reference.renew(session.now, std::slice::from_ref(renew))[0];
-        session.save(&lease.name, &before)?;
-        return Ok(renewed);
-    };
+    let Some(request) = only_hold else { return renew_by_reference(session, renew) };
     let (now, term) = (session.now, u64::try_from(renew.term.as_nanos()).unwrap_or(u64::MAX));
     let mut statement = file.prepare_cached(RENEW)?;
     let mut rows = statement.query(params![
@@ -287,7 +290,8 @@ fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<
     ])?;
     match rows.next()? {
         Some(row) => Ok(Renewed::Kept { left: Duration::from_nanos(unsigned(row.get(0)?) - now.as_nanos()) }),
-        None => Ok(Renewed::Lost),
+        // Gone, or broken: the reference store tells which.
+        None => Ok(renew_by_reference(session, renew)?),
     }
 }
 
@@ -418,10 +422,10 @@ impl Store for File {
         })
     }
 
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
         self.step("break", move |session| {
             let before = session.load(&name)?;
-            let (broken, hints) = session.reference.break_lock(session.now, &name, how);
+            let (broken, hints) = session.reference.break_lock(session.now, &name, options);
             session.hints.extend(hints);
             session.save(&name, &before)?;
             Ok(broken)

@@ -9,7 +9,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use leasehold_clock::Anchored;
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Break, Call, Hint, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, BreakOptions, Broken, Call, Hint, HintSink, Inspected, Release, Released, Renew,
+    Renewed, Reply,
 };
 use leasehold_core::reference::{Hints, Reference};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreTime};
@@ -193,8 +194,8 @@ impl Store for Memory {
         Call::done(Ok(self.ask(|at, reference| reference.list(at, &prefix, after.as_ref(), limit))))
     }
 
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
-        Call::done(Ok(self.step(|at, reference| reference.break_lock(at, &name, how))))
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
+        Call::done(Ok(self.step(|at, reference| reference.break_lock(at, &name, options))))
     }
 
     fn close(&self, client: ClientId) -> Call<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::fence::FENCE_JUMP;
 use leasehold_core::port::{
-    About, Acquire, Acquired, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed,
+    About, Acquire, Acquired, Broken, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed,
 };
 use leasehold_core::quorum::{Standing, Upheld, Vote, Voted};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
@@ -232,10 +232,18 @@ pub(crate) fn renewed(value: Value) -> Result<(StoreTime, Vec<Renewed>), Error> 
     Ok((at, each_renewed(&mut parts)?))
 }
 
+/// In place of what is left: an operator ended the holder's right.
+const BROKEN: i64 = -2;
+
 fn each_renewed(parts: &mut Parts) -> Result<Vec<Renewed>, Error> {
     let mut renewed = Vec::with_capacity(parts.left());
     while parts.left() > 0 {
-        renewed.push(left(parts)?.map_or(Renewed::Lost, |left| Renewed::Kept { left }));
+        renewed.push(match parts.number()? {
+            BROKEN => Renewed::Broken,
+            left => {
+                u64::try_from(left).map_or(Renewed::Lost, |left| Renewed::Kept { left: Duration::from_millis(left) })
+            }
+        });
     }
     Ok(renewed)
 }
@@ -254,10 +262,10 @@ pub(crate) fn released(value: Value) -> Result<(StoreTime, Released), Error> {
 }
 
 /// Who held a lock that was broken, and the server's clock.
-pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Inspected), Error> {
+pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Broken), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
-    Ok((at, inspected_one(parts, name)?))
+    Ok((at, Broken { was: inspected_one(parts, name)?, refused: None }))
 }
 
 /// Who holds locks, and the server's clock.

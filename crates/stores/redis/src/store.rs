@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Break, Busy, Call, Give, HintSink, Inspected, Mode, News, Release, Released, Renew,
-    Renewed, Reply,
+    Acquire, Acquired, Answered, Break, BreakOptions, Broken, Busy, Call, Give, HintSink, Inspected, Mode, News,
+    Release, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::{
     Capability, ClientId, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Name, Names, Outcome, Store,
@@ -431,12 +431,12 @@ impl Store for Redis {
         self.call(async move { list::page(&inner, prefix, after, limit).await })
     }
 
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
         let inner = self.0.clone();
         let script = &inner.scripts.breaking;
         let mut command = calling(script, parts(inner.layout));
         add_keys(&mut command, &inner, &name);
-        command.arg(name.as_str()).arg(match how {
+        command.arg(name.as_str()).arg(match options.how {
             Break::AtLeaseEnd => "end",
             Break::Now => "now",
         });

@@ -137,7 +137,7 @@ async fn break_at_lease_end(world: World) -> Checked {
     assert!(other.lock("a").try_acquire().await?.is_busy(), "it was broken at once");
     let next = granted(&other.lock("a")).await?;
     assert!(signal.is_lost(), "another was granted before the holder was told");
-    assert_eq!(soon("lost", signal.wait()).await?, Some(Loss::Gone));
+    assert_eq!(soon("lost", signal.wait()).await?, Some(Loss::Broken));
     assert_eq!(chaos.count(Kind::Renew), before + 1);
     assert!(began.elapsed() >= world.short(), "the next came after {:?}", began.elapsed());
     assert!(next.fence() > guard.fence());

@@ -6,7 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, Answered, Break, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew,
+    Renewed, Reply,
 };
 use leasehold::{Capability, Error, ErrorKind, Identity, Name, Outcome, Store};
 use tokio::runtime::{Builder, Runtime};
@@ -177,8 +178,8 @@ impl Store for Stormy {
         self.call(Kind::Operate, move |inner| inner.list(prefix, after, limit))
     }
 
-    fn break_lock(&self, name: Name, how: Break) -> Call<Reply<Inspected>> {
-        self.call(Kind::Operate, move |inner| inner.break_lock(name, how))
+    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
+        self.call(Kind::Operate, move |inner| inner.break_lock(name, options))
     }
 
     fn close(&self, client: ClientId) -> Call<()> {

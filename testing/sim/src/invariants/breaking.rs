@@ -19,7 +19,7 @@ impl Breaking {
 
     /// The store answered a renewal.
     pub fn renewed(&self, scene: &Scene<'_>, name: usize, fence: Fence, result: Renewed) -> Verdict {
-        if !scene.remembers || self.broken[name] != Some(fence) || result == Renewed::Lost {
+        if !scene.remembers || self.broken[name] != Some(fence) || !matches!(result, Renewed::Kept { .. }) {
             return Ok(());
         }
         broken("breaking", Some(name), format!("{fence:?} was broken, and renewed"))

@@ -554,7 +554,7 @@ impl Me {
                     let (name, owner, fence) = (belief.name, belief.owner, belief.block.first);
                     book.deeds.push(Deed::Kept { name, owner, fence, sent, deadline });
                 }
-                Renewed::Lost => known.deadline = now,
+                Renewed::Lost | Renewed::Broken => known.deadline = now,
                 Renewed::Unknown => {}
             }
         }

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use leasehold_core::planted::{Bug, Planted};
 use leasehold_core::port::{
-    Acquire, Acquired, Break, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply, Store,
+    Acquire, Acquired, BreakOptions, Broken, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply, Store,
 };
 use leasehold_core::quorum::{Ballot, Member, Upheld, Vote};
 use leasehold_core::{Capability, ClientId, Error, ErrorKind, Identity, Name, Outcome, RequestId};
@@ -172,7 +172,7 @@ impl Store for Remote {
         not_asked()
     }
 
-    fn break_lock(&self, _: Name, _: Break) -> Call<Reply<Inspected>> {
+    fn break_lock(&self, _: Name, _: BreakOptions) -> Call<Reply<Broken>> {
         not_asked()
     }
 

@@ -68,7 +68,7 @@ fn a_dead_waiter_does_not_stay_in_line() {
     }
     let (mut store, _) = held(&[2]);
     store.acquire(at(2), &waiting(3)).unwrap();
-    assert_eq!(told(&store.break_lock(at(3), &name(), Break::Now).1), [3]);
+    assert_eq!(told(&store.break_lock(at(3), &name(), Break::Now.into()).1), [3]);
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn whoever_is_granted_waits_no_longer() {
 #[test]
 fn breaking_a_lock_at_once_tells_the_head_and_at_the_end_of_its_lease_nobody() {
     let (mut store, _) = held(&[2, 3]);
-    let (before, hints) = store.break_lock(at(1), &name(), Break::AtLeaseEnd);
-    assert!(hints.is_empty() && before.holders.len() == 1 && !before.holders[0].broken);
+    let (before, hints) = store.break_lock(at(1), &name(), Break::AtLeaseEnd.into());
+    assert!(hints.is_empty() && before.was.holders.len() == 1 && !before.was.holders[0].broken);
     assert!(store.inspect(at(1), &name()).holders[0].broken);
-    let (before, hints) = store.break_lock(at(1), &name(), Break::Now);
-    assert_eq!((before.holders[0].broken, told(&hints)), (true, vec![2]));
+    let (before, hints) = store.break_lock(at(1), &name(), Break::Now.into());
+    assert_eq!((before.was.holders[0].broken, told(&hints)), (true, vec![2]));
     assert!(store.inspect(at(1), &name()).holders.is_empty());
     assert!(matches!(store.acquire(at(1), &private(9, 1)).unwrap(), Acquired::Granted(_)));
 }
@@ -164,8 +164,8 @@ fn breaking_a_lock_at_once_tells_the_head_and_at_the_end_of_its_lease_nobody() {
 fn breaking_ends_lingering_too() {
     let (mut store, holder) = held(&[]);
     store.release(at(1), &Release { linger: SECOND * 5, ..release(&holder) });
-    let (before, _) = store.break_lock(at(2), &name(), Break::Now);
-    assert_eq!(before.lingers.map(|lingers| lingers.left), Some(SECOND * 4));
+    let (before, _) = store.break_lock(at(2), &name(), Break::Now.into());
+    assert_eq!(before.was.lingers.map(|lingers| lingers.left), Some(SECOND * 4));
     assert_eq!(store.inspect(at(2), &name()).lingers, None);
     assert!(matches!(store.acquire(at(2), &private(9, 1)).unwrap(), Acquired::Granted(_)));
 }
@@ -193,4 +193,40 @@ fn a_waiter_that_comes_back_at_the_end_of_its_time_goes_to_the_end_of_the_line()
     store.acquire(at(3), &private(4, 3)).unwrap();
     store.acquire(at(3), &waiting(2)).unwrap();
     assert_eq!(told(&store.release(at(3), &release(&private(4, 3))).1), [3]);
+}
+
+#[test]
+fn a_break_that_names_another_fence_changes_nothing() {
+    let (mut store, _) = held(&[2]);
+    let fence = store.inspect(at(0), &name()).holders[0].fence.unwrap();
+    let only = |fence| crate::port::BreakOptions::from(Break::Now).fence(fence);
+    let (broken, hints) = store.break_lock(at(1), &name(), only(fence.plus(1)));
+    assert_eq!((broken.refused, hints.len()), (Some(crate::port::BreakRefusal::OtherFence), 0));
+    assert_eq!(store.inspect(at(1), &name()).holders[0].fence, Some(fence));
+    let (broken, hints) = store.break_lock(at(1), &name(), only(fence));
+    assert_eq!((broken.refused, told(&hints)), (None, vec![2]));
+    assert!(store.inspect(at(1), &name()).holders.is_empty());
+}
+
+#[test]
+fn a_renewal_of_a_broken_lock_says_so_until_its_lease_ends() {
+    let (mut store, holder) = held(&[]);
+    let fence = store.inspect(at(0), &name()).holders[0].fence.unwrap();
+    let lease = crate::Lease { name: name(), owner: holder.owner.clone(), fence };
+    let renew = [crate::port::Renew { lease, hold: Some(holder.request), term: SECOND * 10, kept: true }];
+    store.break_lock(at(1), &name(), Break::AtLeaseEnd.into());
+    assert_eq!(store.renew(at(9), &renew), [crate::port::Renewed::Broken]);
+    assert_eq!(store.renew(at(10), &renew), [crate::port::Renewed::Lost]);
+}
+
+#[test]
+fn a_reset_fence_starts_at_the_clock_again() {
+    let (mut store, holder) = held(&[]);
+    let far = Acquire { seen: Fence::at(at(1_000)), ..private(2, 1) };
+    store.release(at(1), &release(&holder));
+    store.acquire(at(1), &far).unwrap();
+    assert!(store.inspect(at(1), &name()).holders[0].fence.unwrap() > Fence::at(at(1_000)));
+    store.break_lock(at(2), &name(), crate::port::BreakOptions::from(Break::Now).reset_fence());
+    store.acquire(at(3), &private(3, 1)).unwrap();
+    assert_eq!(store.inspect(at(3), &name()).holders[0].fence, Some(Fence::at(at(3))));
 }

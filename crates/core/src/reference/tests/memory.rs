@@ -121,6 +121,6 @@ fn memory_follows_the_names_in_use() {
 fn a_lock_that_was_broken_at_once_is_forgotten() {
     let mut store = Reference::new(1, Duration::ZERO);
     store.acquire(at(0), &private(1, 1)).unwrap();
-    store.break_lock(at(0) + Duration::from_millis(1), &name(), Break::Now);
+    store.break_lock(at(0) + Duration::from_millis(1), &name(), Break::Now.into());
     assert!(store.is_empty());
 }

@@ -148,8 +148,8 @@ fn what_is_not_that_lease_is_not_renewed() {
     ];
     assert_eq!(store.renew(at(1), &wrong), [Renewed::Lost; 4]);
     assert_eq!(store.inspect(at(1), &name()).holders[0].left, Some(SECOND * 9));
-    store.break_lock(at(1), &name(), Break::AtLeaseEnd);
-    assert_eq!(store.renew(at(1), &[renew(&one, fence, SECOND * 50)]), [Renewed::Lost], "it was broken");
+    store.break_lock(at(1), &name(), Break::AtLeaseEnd.into());
+    assert_eq!(store.renew(at(1), &[renew(&one, fence, SECOND * 50)]), [Renewed::Broken], "it was broken");
     assert_eq!(store.renew(at(10), &[renew(&one, fence, SECOND * 50)]), [Renewed::Lost], "it has ended");
     assert!(store.inspect(at(10), &name()).holders.is_empty());
     assert_eq!(store.renew(at(10), &[renew(&one, fence, SECOND)]), [Renewed::Lost]);
@@ -159,7 +159,7 @@ fn what_is_not_that_lease_is_not_renewed() {
 fn a_broken_lock_is_busy_to_its_own_owner_too() {
     let mut store = Reference::new(1, Duration::ZERO);
     store.acquire(at(0), &Acquire { lease: SECOND * 10, ..request(1, 1) }).unwrap();
-    store.break_lock(at(0), &name(), Break::AtLeaseEnd);
+    store.break_lock(at(0), &name(), Break::AtLeaseEnd.into());
     let refusal = busy(store.acquire(at(1), &request(2, 1)).unwrap());
     assert!(refusal.holder.unwrap().broken);
     assert_eq!(refusal.free_in, Some(SECOND * 9));

@@ -132,8 +132,8 @@ fn a_name_that_lingers_is_shown_with_who_held_it_last() {
         take(&store, &asking(2, number, "b")).unwrap();
         let listed = now(other.list(String::new(), None, 10)).unwrap();
         assert_eq!(listed.iter().map(|listed| listed.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        now(other.break_lock(name("a"), Break::Now)).unwrap();
-        now(other.break_lock(name("b"), Break::Now)).unwrap();
+        now(other.break_lock(name("a"), Break::Now.into())).unwrap();
+        now(other.break_lock(name("b"), Break::Now.into())).unwrap();
         assert_eq!(now(other.inspect(name("a"))).unwrap().lingers, None);
     }
 }

@@ -60,7 +60,7 @@ fn a_release_is_seen_by_those_whom_nobody_tells() {
 fn a_break_is_seen_by_those_whom_nobody_tells() {
     let bench = Bench::new();
     let (store, _, hears) = three_at(&bench);
-    now(store.break_lock(name("a"), Break::Now)).unwrap();
+    now(store.break_lock(name("a"), Break::Now.into())).unwrap();
     hears.recv_timeout(SEEN_WITHIN).unwrap();
     assert!(take(&store, &waits(3)).is_some());
 }

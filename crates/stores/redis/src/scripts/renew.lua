@@ -1,5 +1,5 @@
 -- Renews leases. KEYS: lock of each, and the key that its record stands in. ARGV: tag, fence, hold (or nothing), term in ms of each.
--- Answers the clock, and for each lease how many ms are left, or -1 where it is gone.
+-- Answers the clock, and for each lease how many ms are left, -1 where it is gone, or -2 where an operator broke it.
 
 local answer = {now}
 for at = 1, #KEYS / 2 do

@@ -38,15 +38,28 @@ local function is_fence_of(fence_key, tag, fence)
   return not record or whole(record[2]) == fence, true
 end
 
+-- What to answer where the owner does not hold the lock: -2 where an operator ended its right under this fence, else -1.
+local function gone_or_broken(lock, beside, tag, fence, hold)
+  local ok, broken = pcall(holds_of, lock, BROKEN .. string.sub(tag, 2), hold)
+  if not ok or not broken then return -1 end
+  if is_shared(tag) then
+    local fence_key = string.gsub(beside, 'leasehold_lock:', 'leasehold_fence:', 1)
+    local record = live_record(fence_key, beside, tag)
+    return record and whole(record[2]) == fence and -2 or -1
+  end
+  return is_fence_of(beside, tag, fence) and -2 or -1
+end
+
 -- Renews what the owner holds under this fence; `beside` is the key of its record.
 local function renew(lock, beside, tag, fence, hold, term)
   if is_shared(tag) or hold == '' then
     local ok, count = pcall(holds_of, lock, string.sub(tag, 2), hold)
     -- Something else stands at the name now: then the lock is gone.
-    if not ok or not count then return -1 end
+    if not ok then return -1 end
+    if not count then return gone_or_broken(lock, beside, tag, fence, hold) end
     if is_shared(tag) then return renew_shared(lock, beside, tag, fence, hold, term, count) end
   elseif not is_held_by(lock, string.sub(tag, 2), hold) then
-    return -1
+    return gone_or_broken(lock, beside, tag, fence, hold)
   end
   local is_ours, is_long = is_fence_of(beside, tag, fence)
   if not is_ours then return -1 end

@@ -1,6 +1,6 @@
 -- One server's part in renewals of a quorum. KEYS: lock of each lease and the key that its record stands in, and the birth. ARGV: tag, fence, hold (or nothing), term
 -- in ms of each, then quarantine in ms, and whether every write is synced (1 or 0).
--- Answers {clock, recovers for, …}, and for each lease how many ms are left, or -1 where it is gone; {clock, -1, quarantine} where the
+-- Answers {clock, recovers for, …}, and for each lease how many ms are left, -1 where it is gone, or -2 where an operator broke it; {clock, -1, quarantine} where the
 -- server is used with another quarantine.
 
 local leases = (#KEYS - 1) / 2

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold_core::port::{Acquire, Break, Give, Inspected, Mode, Release, Renew, Renewed, Store};
+use leasehold_core::port::{Acquire, Answered, Break, Give, Inspected, Mode, Release, Renew, Renewed, Store};
 use leasehold_core::quorum::{Ballot, Member, Voted};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use leasehold_core::waiting::Rng;
@@ -327,16 +327,23 @@ impl Pair {
     async fn look(&mut self) -> Result<bool, Failure> {
         let name = self.names[self.rng.below(2) as usize].clone();
         let how = [Some(Break::AtLeaseEnd), Some(Break::Now), None, None][self.rng.below(4) as usize];
-        let call = match how {
-            Some(how) => self.store.break_lock(name.clone(), how),
-            None => self.store.inspect(name.clone()),
+        let store = self.store.clone();
+        let looked = name.clone();
+        let call = async move {
+            match how {
+                Some(how) => store
+                    .break_lock(looked, how.into())
+                    .await
+                    .map(|broken| Answered { at: broken.at, result: broken.result.was }),
+                None => store.inspect(looked).await,
+            }
         };
         let theirs = self.timed(call).await?;
         if !self.is_clear(theirs.at) {
             return Ok(false);
         }
         let ours = match how {
-            Some(how) => self.reference.break_lock(theirs.at, &name, how).0,
+            Some(how) => self.reference.break_lock(theirs.at, &name, how.into()).0.was,
             None => self.reference.inspect(theirs.at, &name),
         };
         let fences = |found: &Inspected| -> Vec<_> { found.holders.iter().map(|holder| holder.fence).collect() };

@@ -77,7 +77,7 @@ async fn a_break_at_lease_end(world: World) -> Checked {
     asleep(&mut waiter, "a").await?;
     client.break_lock("a", Break::AtLeaseEnd).await?;
     let (lost, next) = (answered(lost).await?, answered(waiting).await?);
-    lost.must_be(&["lost", "Gone"])?;
+    lost.must_be(&["lost", "Broken"])?;
     assert!(lost.ended <= next.ended, "the next had it before the holder was told");
     assert!(next.fence()? > fence);
     holder.ask(&["release", "x"]).await?.must_be(&["error", "Lost"])

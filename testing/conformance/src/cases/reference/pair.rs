@@ -282,13 +282,15 @@ impl Pair {
     async fn break_one(&mut self, rng: &mut Rng) -> Result<Step, Failure> {
         let name = self.any_name(rng);
         let how = if one_in(rng, 2) { Break::AtLeaseEnd } else { Break::Now };
-        let call = self.hands[0].store.break_lock(name.clone(), how);
+        let call = self.hands[0].store.break_lock(name.clone(), how.into());
         let theirs = self.timed(call).await?;
         if self.is_unclear(theirs.at, theirs.at) {
             return Ok(Step::Unclear);
         }
-        let (ours, hints) = self.reference.break_lock(theirs.at, &name, how);
-        self.manner.same_inspected(&theirs.result, &ours)?;
+        let (ours, hints) = self.reference.break_lock(theirs.at, &name, how.into());
+        same("the refusal", theirs.result.refused, ours.refused)?;
+        let ours = ours.was;
+        self.manner.same_inspected(&theirs.result.was, &ours)?;
         // What was free before need not be told once more.
         if ours.holders.is_empty() && ours.lingers.is_none() {
             self.listeners.allow(hints);
@@ -349,7 +351,7 @@ impl Pair {
             for hand in &self.hands {
                 hand.store.unwatch(hand.client, name.clone()).await;
             }
-            self.hands[0].store.break_lock(name.clone(), Break::Now).await?;
+            self.hands[0].store.break_lock(name.clone(), Break::Now.into()).await?;
         }
         Ok(())
     }
