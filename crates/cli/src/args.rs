@@ -6,7 +6,7 @@ mod run;
 
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use bench::{BenchArgs, BenchWorkerArgs, Workload};
 pub(crate) use locks::{AcquireArgs, HoldArgs, ReleaseArgs, RenewArgs, WaitArgs, WhoArgs};
@@ -74,9 +74,9 @@ pub(crate) struct ListArgs {
     /// Only locks whose names begin with this
     #[arg(value_name = "PREFIX", default_value = "")]
     pub(crate) prefix: String,
-    /// Print JSON, one object a line
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Print JSON: an object a line, or all of them as one array
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "lines")]
+    pub(crate) json: Option<JsonForm>,
 }
 
 #[derive(Args, Debug)]
@@ -104,9 +104,18 @@ pub(crate) struct BreakArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Print JSON, one object a line
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Print JSON: an object a line, or all of them as one array
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "lines")]
+    pub(crate) json: Option<JsonForm>,
+}
+
+/// How several JSON objects are printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum JsonForm {
+    /// One object a line; nothing where there is none
+    Lines,
+    /// One array, also where it is empty
+    Array,
 }
 
 #[derive(Args, Debug)]

@@ -14,7 +14,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use leasehold::Guard;
 use serde::Serialize;
 
-use crate::args::Cli;
+use crate::args::{Cli, JsonForm};
 use crate::exit::{Exit, Failure};
 use crate::{human, names};
 
@@ -36,9 +36,12 @@ pub(crate) fn styled(text: &str) -> Result<(), Failure> {
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| unwritten(&error))
 }
 
-/// One JSON object a line.
-pub(crate) fn lines(values: impl IntoIterator<Item = impl Serialize>) -> Result<(), Failure> {
-    values.into_iter().try_for_each(|value| json(&value))
+/// Several JSON objects.
+pub(crate) fn objects(values: &[impl Serialize], form: JsonForm) -> Result<(), Failure> {
+    match form {
+        JsonForm::Lines => values.iter().try_for_each(json),
+        JsonForm::Array => json(&values),
+    }
 }
 
 /// A page or a script, as it is.

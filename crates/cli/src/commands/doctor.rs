@@ -28,8 +28,8 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
             checks.insert(0, per_user());
         }
         match args.json {
-            true => output::lines(checks.iter().map(line))?,
-            false => checks.iter().try_for_each(|check| output::styled(&text(check)))?,
+            Some(form) => output::objects(&checks.iter().map(line).collect::<Vec<_>>(), form)?,
+            None => checks.iter().try_for_each(|check| output::styled(&text(check)))?,
         }
         let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
         Ok(unreachable.unwrap_or(if fails { Exit::UNFIT } else { Exit::DONE }))

@@ -14,11 +14,13 @@ pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure>
     runtime::block_on(async {
         // As the store would: also where there is none to ask.
         (!args.prefix.is_empty()).then(|| Name::new(&args.prefix)).transpose()?;
-        let Seen::Store(client) = store::look(settings).await? else { return Ok(Exit::DONE) };
+        let Seen::Store(client) = store::look(settings).await? else {
+            return args.json.map_or(Ok(()), |form| output::objects(&[] as &[Row], form)).map(|()| Exit::DONE);
+        };
         let held = client.list(&args.prefix).await?;
-        if args.json {
-            let rows = held.iter().flat_map(|status| Row::all_of(status, client.store_label()));
-            output::lines(rows)?;
+        if let Some(form) = args.json {
+            let rows: Vec<Row> = held.iter().flat_map(|status| Row::all_of(status, client.store_label())).collect();
+            output::objects(&rows, form)?;
         } else if held.is_empty() {
             output::note(&nothing(&args.prefix, client.store_label()));
         } else {

@@ -157,9 +157,11 @@ fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Always with milliseconds and in UTC: all of them have one length, and sort as they are.
 fn rfc3339(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
-    Some(time.round(Unit::Millisecond).unwrap_or(time).to_string())
+    let time = time.round(Unit::Millisecond).unwrap_or(time);
+    Some(time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
 }
 
 #[cfg(test)]
@@ -200,8 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn times_are_rfc_3339() {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_600_000_000_123);
-        assert_eq!(rfc3339(time).unwrap(), "2020-09-13T12:26:40.123Z");
+    fn times_are_rfc_3339_of_one_length() {
+        let at = |nanos| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos)).unwrap();
+        assert_eq!(at(1_600_000_000_123_000_000), "2020-09-13T12:26:40.123Z");
+        assert_eq!(at(1_600_000_000_120_000_000), "2020-09-13T12:26:40.120Z");
+        assert_eq!(at(1_600_000_000_000_000_000), "2020-09-13T12:26:40.000Z");
+        assert_eq!(at(1_600_000_000_999_600_000), "2020-09-13T12:26:41.000Z");
     }
 }

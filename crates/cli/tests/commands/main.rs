@@ -8,6 +8,7 @@ mod doctor;
 mod harness;
 mod hold;
 mod hostile;
+mod json;
 mod looking;
 mod owners;
 mod printing;
