@@ -45,6 +45,11 @@ pub fn to_last(span: Duration) -> Duration {
     span.saturating_add(span / 50).saturating_add(DRIFT_FIXED + REACTION * 2).max(Duration::from_millis(200))
 }
 
+/// When a holder that was told at `told` that its lock is lost has had time to hear of it, and the lock may go to another.
+pub fn noticed(told: Moment) -> Moment {
+    told + REACTION
+}
+
 /// When the store's own lease is over for certain, though its clock be the slower one: for giving up on a release.
 pub fn surely_over(received: Moment, left: Duration) -> Moment {
     received + left + left / DRIFT_PART + DRIFT_FIXED

@@ -74,6 +74,8 @@ pub enum Bug {
     LingerIgnored,
     /// A hold goes on after its `max_hold`.
     MaxHoldIgnored,
+    /// A lease that was lengthened for one guard stays in the store when the guards that are left have ended.
+    EndedLeaseKept,
     /// A release that finds nothing to give back says that all is well.
     GoneReleasedFine,
     /// Lengthening a lost hold is answered as if it were held.
@@ -163,6 +165,7 @@ impl Bug {
         Self::AtLeastForgotten,
         Self::LingerIgnored,
         Self::MaxHoldIgnored,
+        Self::EndedLeaseKept,
         Self::GoneReleasedFine,
         Self::ExtendsLost,
         Self::ExtendsNothing,

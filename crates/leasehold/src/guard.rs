@@ -244,8 +244,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The guard comes back with each of them, as it was. [`ErrorKind::BadArgument`] when the lock is kept, its owner was generated, or
-    /// this client has other guards on it. [`ErrorKind::Lost`] when it was lost. [`ErrorKind::Unfit`] on a store where a lock ends with
+    /// The guard comes back with each of them, as it was. [`ErrorKind::BadArgument`] when the lock is kept, its owner was generated,
+    /// this client has other guards on it, or had one for which the lease was lengthened: the store would keep it beyond the end of this
+    /// guard. [`ErrorKind::Lost`] when it was lost. [`ErrorKind::Unfit`] on a store where a lock ends with
     /// its process.
     ///
     /// # Cancel safety

@@ -108,6 +108,7 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
         Bug::HintsEverybody => &["no herd"],
         Bug::AtLeastForgotten | Bug::LingerIgnored => &["at least"],
         Bug::MaxHoldIgnored => &["own end"],
+        Bug::EndedLeaseKept => &["term"],
         Bug::GoneReleasedFine => &["results of release"],
         Bug::ExtendsLost | Bug::ExtendsNothing => &["results of extend"],
         Bug::TriesWait => &["prompt tries"],

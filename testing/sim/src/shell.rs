@@ -298,6 +298,7 @@ impl World {
             )
         });
         self.note_grant(&belief);
+        self.terms.began(self.processes[client].id, name);
         let mut fences = std::mem::take(&mut self.fences);
         let verdict = fences.granted(&self.scene(), &belief);
         self.fences = fences;
@@ -333,6 +334,10 @@ impl World {
         };
         let belief = self.beliefs.swap_remove(at);
         self.story.tell(self.at, Who::Client(client), Some(belief.name), || format!("{hold:?} is lost: {loss:?}"));
+        let ours = |held: &Belief| held.client == client && held.name == belief.name;
+        if loss == Loss::TimeEnded && !self.beliefs.iter().any(ours) {
+            self.terms.ended(self.at, self.processes[client].id, belief.name);
+        }
         let verdict = keeping::lost(&self.scene(), &belief, loss);
         self.must(verdict);
     }
@@ -374,8 +379,11 @@ impl World {
         self.validity.given_back(client, hold);
         let held = self.beliefs.iter().position(|belief| belief.client == client && belief.hold == hold);
         let held = held.map(|at| self.beliefs.swap_remove(at));
-        let valid = held.is_some_and(|held| held.is_valid(self.at, &self.processes, &self.names));
+        let valid = held.as_ref().is_some_and(|held| held.is_valid(self.at, &self.processes, &self.names));
         self.story.tell(self.at, Who::Client(client), Some(guard.name), || format!("gives {hold:?} back"));
+        if held.is_some() {
+            self.terms.began(self.processes[client].id, guard.name);
+        }
         if dropped && self.has_bug(Bug::DroppedGuardKept) {
             return;
         }

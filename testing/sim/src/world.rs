@@ -19,6 +19,7 @@ use crate::invariants::fences::Fences;
 use crate::invariants::line::Line;
 use crate::invariants::passing::Passing;
 use crate::invariants::starvation::Starvation;
+use crate::invariants::term::Terms;
 use crate::invariants::validity::Validity;
 use crate::invariants::wake_up::WakeUp;
 use crate::invariants::{Scene, Verdict, Violation, backing, exclusion, left_over, own_end, wake_up};
@@ -52,6 +53,7 @@ pub struct World {
     pub(crate) blocks: Blocks,
     pub(crate) breaking: Breaking,
     pub(crate) validity: Validity,
+    pub(crate) terms: Terms,
     pub(crate) line: Line,
     /// Locks were taken away at once: until then their old holders may not know.
     pub(crate) taken_until: [u64; 3],
@@ -192,6 +194,7 @@ impl World {
             blocks: Blocks::default(),
             breaking: Breaking::default(),
             validity: Validity::default(),
+            terms: Terms::default(),
             line: Line::default(),
             taken_until: [0; 3],
             verdict: Ok(()),
@@ -234,6 +237,8 @@ impl World {
             }
             self.at = at;
             self.happen(event);
+            let verdict = self.terms.check(&self.scene(), &self.store);
+            self.must(verdict);
             self.verdict.clone()?;
             if self.in_flight == 0 && !self.is_faulty() && self.is_settled() {
                 break;

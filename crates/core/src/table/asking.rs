@@ -274,6 +274,7 @@ impl Table {
             renew_due: lease::renew_due(sent, left),
             renewing: false,
             kept: series.kept,
+            outlasts: false,
             at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },
             about: want.about.clone(),
             holds: SmallVec::new(),

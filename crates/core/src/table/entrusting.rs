@@ -16,8 +16,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] when it is gone. [`ErrorKind::BadArgument`] when its guard keeps it, its owner was generated, or this client
-    /// has other guards on it.
+    /// [`ErrorKind::Lost`] when it is gone. [`ErrorKind::BadArgument`] when its guard keeps it, its owner was generated, this client has
+    /// other guards on it, or had one for which the lease was lengthened beyond this guard's end.
     pub fn may_entrust(&self, now: Moment, hold: HoldId, name: &Name) -> Result<Duration, Error> {
         if self.time_left(now, name, hold).is_none() {
             return Err(self.loss(hold).map_or_else(|| lost("leave"), |loss| lost_by("leave", loss)));
@@ -33,6 +33,11 @@ impl Table {
         }
         if held.holds.len() > 1 {
             return Err(refused("this client has other guards on it; release them first"));
+        }
+        let end = held.holds.iter().map(|hold| hold.end).max().unwrap_or_default();
+        if held.deadline > end.max(held.at_least) {
+            let why = "the store has this lease for longer than this guard, which would keep others out after its end";
+            return Err(refused(why).with_hint("extend the guard to the end of the lease first, or release it"));
         }
         let settled = lease::surely_over(held.granted, self.settings.call_limit);
         let open = held.is_tainted() && now + self.jumped < settled;

@@ -191,7 +191,8 @@ pub(crate) struct Held {
     pub(crate) block: Block,
     /// How many fences of the block were used beyond the first.
     pub(crate) passes: u32,
-    /// The lease that it is renewed for, in nanoseconds: half the room of a duration, in what every held lock needs.
+    /// The lease that it is renewed for, in nanoseconds: half the room of a duration, in what every held lock needs. It follows the
+    /// longest kept hold that lives, or without one the longest fixed one.
     pub(crate) keep_nanos: u64,
     pub(crate) granted: Moment,
     /// Passed on no later than this.
@@ -205,6 +206,9 @@ pub(crate) struct Held {
     pub(crate) renewing: bool,
     /// The store may end it with this process.
     pub(crate) kept: bool,
+    /// The store may keep it beyond the end of the guards that are left, because another guard needed it for longer. It is given back
+    /// when they end.
+    pub(crate) outlasts: bool,
     /// Others are to be kept out until then.
     pub(crate) at_least: Moment,
     pub(crate) about: Arc<About>,
@@ -220,6 +224,8 @@ pub(crate) struct Hold {
     pub(crate) end: Moment,
     /// Renewed as long as it lives, up to that end.
     pub(crate) kept: bool,
+    /// The lease that it asked for, in milliseconds: there is no room for more beside the flag.
+    pub(crate) lease_ms: u32,
 }
 
 /// A lease on its way back.
@@ -343,6 +349,8 @@ impl Entry {
         held.passes += u32::from(!planted.is(Bug::PassedSameFence));
         let end = hold_end(now, now, held, &ticket.want);
         let term = ticket.want.options.term;
+        // It may be limited to less than what the store has it for.
+        held.outlasts |= end < held.deadline;
         held.holder = ticket.want.owner;
         held.about = ticket.want.about;
         Some((id, held.enter(hold, end, term, How::PassedOn)))
@@ -444,9 +452,21 @@ impl Held {
         self.taint > StoreTime::default()
     }
 
-    /// From now on it is renewed for at least so long.
-    pub(crate) fn keep_for(&mut self, lease: Duration) {
-        self.keep_nanos = self.keep_nanos.max(nanos(lease));
+    /// Adapts the lease that it is renewed for to the holds that live.
+    fn keep_for_holds(&mut self) {
+        let any_kept = self.holds.iter().any(|hold| hold.kept);
+        let counts = self.holds.iter().filter(|hold| hold.kept == any_kept);
+        if let Some(longest_ms) = counts.map(|hold| hold.lease_ms).max() {
+            self.keep_nanos = nanos(Duration::from_millis(u64::from(longest_ms)));
+        }
+    }
+
+    /// Takes a hold off. The store may now have the lease for longer than the holds that are left.
+    pub(crate) fn remove(&mut self, at: usize) -> Hold {
+        let hold = self.holds.remove(at);
+        self.outlasts |= !self.holds.is_empty() && hold.end > self.needed_until();
+        self.keep_for_holds();
+        hold
     }
 
     /// A request to keep it for `term` from now.
@@ -484,7 +504,9 @@ impl Held {
 
     /// Adds a guard's hold with its own end.
     pub(crate) fn enter(&mut self, id: HoldId, end: Moment, term: Term, how: How) -> Grant {
-        self.holds.push(Hold { id, end, kept: matches!(term, Term::Kept(_)) });
+        let lease_ms = u32::try_from(term.lease().as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        self.holds.push(Hold { id, end, kept: matches!(term, Term::Kept(_)), lease_ms });
+        self.keep_for_holds();
         let holds = u32::try_from(self.holds.len()).unwrap_or(u32::MAX);
         Grant { hold: id, fence: self.fence(), holds, how, entered: how == How::Reentered }
     }

@@ -38,9 +38,6 @@ impl Table {
             self.lengthening.entry(id).or_insert_with(fresh);
             return self.lengthen(now, id, name, term, Then::Enter(Box::new(want)), out);
         }
-        if let Term::Kept(keep) = want.options.term {
-            held.keep_for(keep);
-        }
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, now, held, &want);
         let grant = held.enter(hold, end, want.options.term, How::Reentered);
@@ -67,6 +64,8 @@ impl Table {
     fn lengthen(&mut self, now: Moment, id: TicketId, name: &Name, term: Duration, then: Then, out: &mut Outputs) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         held.may_last(now + self.settings.call_limit, term);
+        // Its answer may be lost, or come when the task that asked has gone.
+        held.outlasts = true;
         let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then };
         let request = Request::Renew(vec![held.renewal(self.settings.client, name, term)]);
         out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context::new(now, what), request }))));
@@ -100,7 +99,7 @@ impl Table {
         match (ours, answered.result.first()) {
             (Some(held), _) if now >= held.deadline => self.lose_all(now, name, Loss::TimeEnded, true, out),
             (Some(held), Some(Renewed::Kept { left })) => held.prolong(now, sent, *left),
-            (Some(_), Some(Renewed::Broken)) => self.lose_all(now, name, Loss::Broken, false, out),
+            (Some(_), Some(Renewed::Broken)) => self.lose_all(now, name, Loss::Broken, true, out),
             (Some(_), _) => self.lose_all(now, name, Loss::Gone, false, out),
             (None, _) => {}
         }
@@ -158,7 +157,6 @@ impl Table {
         let Some(held) = ours.filter(|held| held.holder == want.owner).filter(in_time) else {
             return self.acquire(now, id, want, out);
         };
-        held.keep_for(want.options.term.lease());
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, sent, held, &want);
         let grant = held.enter(hold, end, want.options.term, How::Reentered);
@@ -209,7 +207,7 @@ impl Table {
         if planted.is(Bug::KeeperOutlivesRelease) && held.holds.len() == 1 {
             return out.push(Output::Given(hold, Ok(Released::NotHeld)));
         }
-        let ended = held.holds.remove(at).end <= now;
+        let ended = held.remove(at).end <= now;
         let still = held.holds.len();
         if still > 0 {
             if planted.is(Bug::KeeperStopsAtPartialRelease) {
@@ -307,6 +305,7 @@ impl Table {
             renew_due: Moment::NEVER,
             renewing: false,
             kept: series.kept,
+            outlasts: false,
             at_least: now,
             about: Arc::default(),
             holds: SmallVec::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Ask, Entry, Hold};
+use super::entry::{Ask, Entry};
 use super::types::{Context, Loss, Output, Outputs, Request, Sending, What};
 use crate::lease;
 use crate::name::Name;
@@ -75,26 +75,31 @@ impl Table {
         if held.holds.iter().all(|hold| hold.end <= now) {
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
-        let is_over = |hold: &Hold| hold.end <= now;
-        for hold in held.holds.iter().copied().filter(is_over) {
+        while let Some(at) = held.holds.iter().position(|hold| hold.end <= now) {
+            let hold = held.remove(at);
             self.ghosts.insert(hold.id, (Loss::TimeEnded, None));
             out.push(Output::Lost(hold.id, name.clone(), Loss::TimeEnded));
         }
-        held.holds.retain(|hold| !is_over(hold));
     }
 
     /// Every guard of this lease is lost. Where the store may still have it, it is released when the last guard is gone: until
-    /// then it may only protect the work of one who has not noticed yet.
+    /// then it may only protect the work of one who has not noticed yet. Where the store may have it for longer than these guards
+    /// asked for, nobody waits that long: it is released as soon as they have had time to notice.
     pub(super) fn lose_all(&mut self, now: Moment, name: &Name, loss: Loss, may_be_there: bool, out: &mut Outputs) {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
-        let release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
+        let mut release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
+        let given_back = release
+            .take_if(|_| held.outlasts && loss == Loss::TimeEnded && !self.settings.planted.is(Bug::EndedLeaseKept));
         for hold in &held.holds {
             self.ghosts.insert(hold.id, (loss, release.clone()));
             if !(held.renewing && loss == Loss::TimeEnded && self.settings.planted.is(Bug::LostOnlyByReply)) {
                 out.push(Output::Lost(hold.id, name.clone(), loss));
             }
+        }
+        if let Some(ghost) = given_back.and_then(Arc::into_inner) {
+            self.leave_at(now, ghost, lease::noticed(now), out);
         }
         self.pursue(now, name, out);
     }
@@ -140,7 +145,7 @@ impl Table {
                 held.prolong(now, if planted.is(Bug::DeadlineFromReply) { now } else { sent }, left);
             }
             Some(Renewed::Lost) => self.lose_all(now, name, Loss::Gone, false, out),
-            Some(Renewed::Broken) => self.lose_all(now, name, Loss::Broken, false, out),
+            Some(Renewed::Broken) => self.lose_all(now, name, Loss::Broken, true, out),
             None if planted.is(Bug::FailedRenewalReleases) => {
                 held.deadline = Moment::NEVER;
                 self.forget_and_release(now, name, out);

@@ -13,16 +13,17 @@ use crate::waiting;
 impl Table {
     /// Releases what is left of a lost lease.
     pub(super) fn leave(&mut self, now: Moment, ghost: Ghost, out: &mut Outputs) {
-        self.begin_leaving(now, ghost, now, out);
+        self.leave_at(now, ghost, now, out);
     }
 
     /// A lease was released at `at`, but a sending of its acquire may still be executed: released once more when that is past.
     pub(super) fn leave_late(&mut self, now: Moment, mut ghost: Ghost, at: StoreTime, out: &mut Outputs) {
         let again = now + ghost.wait_out(at);
-        self.begin_leaving(now, ghost, again, out);
+        self.leave_at(now, ghost, again, out);
     }
 
-    fn begin_leaving(&mut self, now: Moment, ghost: Ghost, again: Moment, out: &mut Outputs) {
+    /// Releases what is left of a lease, not before `again`.
+    pub(super) fn leave_at(&mut self, now: Moment, ghost: Ghost, again: Moment, out: &mut Outputs) {
         let number = self.number();
         let name = ghost.request.name.clone();
         let entry = self.entries.entry(name.clone()).or_default();

@@ -13,7 +13,7 @@ use crate::name::Names;
 use crate::options::{Options, Term};
 use crate::owner::{ClientId, Owner};
 use crate::planted::Planted;
-use crate::port::{Acquired, Answered, Busy, Granted, News, Released, Renewed, Reply};
+use crate::port::{Acquired, Answered, Busy, Granted, News, Release, Released, Renewed, Reply};
 use crate::time::{StoreClock, StoreTime};
 
 const LEASE: Duration = Duration::from_millis(600);

@@ -17,6 +17,7 @@ crate::cases! {
     async never_by_accident;
     async that_needs_longer_asks_the_store;
     async ends_with_the_lease;
+    async leaves_no_lease_beyond_the_guards_that_are_left;
     blocking of_a_thread;
 }
 
@@ -141,6 +142,28 @@ async fn ends_with_the_lease(world: World) -> Checked {
     taken.release().await?;
     assert!(granted(&again).await?.fence() > fence);
     eventually(async || client.in_use() <= 1).await
+}
+
+/// A lease that was lengthened for one guard is given back when the guards that are left have ended, though they live on.
+async fn leaves_no_lease_beyond_the_guards_that_are_left(world: World) -> Checked {
+    let (client, other) = (world.client().await?, world.client().await?);
+    let long = Duration::from_secs(600);
+    let owners = [None, Some(Owner::explicit("me")?)];
+    for owner in &owners {
+        let first = owner.iter().fold(client.lock("a"), |lock, owner| lock.owned_by(owner));
+        let outer = granted(&first.clone().lease(world.kept())).await?;
+        granted(&client.lock("a").owned_by(outer.owner()).keep(long)).await?.release().await?;
+        soon("the outer one's end", outer.lost()).await?;
+        soon("another's turn", other.lock("a").acquire()).await??.release().await?;
+        drop(outer);
+        // The other way round: the one that is left came later.
+        let outer = granted(&first.keep(long)).await?;
+        let inner = granted(&client.lock("a").owned_by(outer.owner()).lease(world.kept())).await?;
+        outer.release().await?;
+        soon("the inner one's end", inner.lost()).await?;
+        soon("another's turn", other.lock("a").acquire()).await??.release().await?;
+    }
+    world.quiet(&client).await
 }
 
 fn of_a_thread(world: &World) -> Checked {

@@ -21,6 +21,7 @@ pub mod patience;
 pub mod releasing;
 pub mod revival;
 pub mod starvation;
+pub mod term;
 pub mod tries;
 pub mod validity;
 pub mod wake_up;

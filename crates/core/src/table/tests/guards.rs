@@ -25,6 +25,26 @@ impl Bench {
         self.out.iter().filter_map(lost).collect()
     }
 
+    /// The guards are lost, and though they live on the lease goes back once they have had time to notice.
+    fn given_back_soon(&mut self) -> Release {
+        let told = self.now;
+        self.ring();
+        assert_eq!(self.now, lease::noticed(told));
+        let (release, request) = self.call();
+        let Request::Release(request) = request else { panic!("{request:?}") };
+        self.release_answered(release, Released::Released { waiters: Some(0) });
+        request
+    }
+
+    /// Re-enters `a`, which is not held for long enough; the store lengthens it.
+    fn enter_longer(&mut self, owner: &Owner, term: Term) -> HoldId {
+        self.want(&["a"], owner, term);
+        let (lengthen, request) = self.call();
+        assert_eq!(term_of(&request), term.lease());
+        self.renewed(lengthen, Renewed::Kept { left: term.lease() });
+        self.granted().expect("it re-enters").hold
+    }
+
     /// Re-enters `a`, which is held for long enough.
     fn enter(&mut self, owner: &Owner, term: Term) -> Grant {
         self.want(&["a"], owner, term);
@@ -146,8 +166,11 @@ fn an_answer_after_the_deadline_makes_no_guard_valid_again() {
             assert_eq!(bench.lost(), [(hold, Loss::TimeEnded)]);
             let extended = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Extended)));
             assert!(!extended);
-            // It may be in the store for a while: released when its guard goes.
+            // It may be in the store for a while: released when its guard goes, or soon where it was lengthened.
             bench.step(Input::Release(hold, named("a")));
+            if extends {
+                bench.ring();
+            }
             assert!(
                 late == LEASE || bench.out.iter().any(|output| matches!(output, Output::Background(_))),
                 "{:?}",
@@ -378,6 +401,109 @@ fn a_re_entry_that_needs_a_longer_lease_asks_for_it_and_has_it() {
     assert_eq!(bench.left(two.hold), Some(lease::deadline(sent, LEASE).since(bench.now)));
     assert!(bench.left(one) < bench.left(two.hold), "its own end is as it was");
     assert_eq!(bench.table.remnants(), 0);
+}
+
+/// Otherwise others would wait for a lease that no guard has any more.
+#[test]
+fn a_lease_that_outlasts_the_guards_that_are_left_is_given_back_when_they_end() {
+    for owner in [fresh(1), explicit()] {
+        for inner in [Term::Kept(LEASE * 50), Term::Fixed(LEASE * 50)] {
+            let mut bench = Bench::new();
+            let outer = bench.hold(&owner, FIXED);
+            let inner = bench.enter_longer(&owner, inner);
+            bench.step(Input::Release(inner, named("a")));
+            bench.ring();
+            assert_eq!(bench.now, lease::deadline(Moment::from_nanos(1_000_000_000), LEASE));
+            assert_eq!(bench.lost(), [(outer, Loss::TimeEnded)]);
+            let release = bench.given_back_soon();
+            assert!(release.linger.is_zero() && release.fence.is_some());
+            assert!(bench.table.is_empty());
+            bench.step(Input::Release(outer, named("a")));
+            assert!(matches!(&bench.out[..], [Output::Given(_, Err(_))]), "{:?}", bench.out);
+            assert_eq!(bench.table.remnants(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_lease_is_given_back_also_where_the_longer_hold_was_the_first() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    let kept = bench.hold(&owner, KEPT);
+    let fixed = bench.enter(&owner, Term::Fixed(LEASE / 3)).hold;
+    bench.step(Input::Release(kept, named("a")));
+    bench.ring();
+    assert_eq!(bench.lost(), [(fixed, Loss::TimeEnded)]);
+    bench.given_back_soon();
+    assert!(bench.table.is_empty());
+}
+
+/// The lease may have been lengthened though nobody heard of it.
+#[test]
+fn a_lease_is_given_back_where_its_lengthening_was_cancelled_or_not_answered() {
+    for answered in [false, true] {
+        let mut bench = Bench::new();
+        let owner = fresh(1);
+        let outer = bench.hold(&owner, FIXED);
+        let inner = bench.want(&["a"], &owner, Term::Kept(LEASE * 50));
+        let (lengthen, _) = bench.call();
+        bench.step(Input::Cancel(inner, named("a")));
+        if answered {
+            bench.renewed(lengthen, Renewed::Kept { left: LEASE * 50 });
+        } else {
+            bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown()))));
+        }
+        bench.ring();
+        assert_eq!(bench.lost(), [(outer, Loss::TimeEnded)]);
+        bench.given_back_soon();
+    }
+}
+
+#[test]
+fn a_lease_that_is_given_back_at_its_end_keeps_others_out_for_as_long_as_was_promised() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    let at_least = Options { term: FIXED, at_least: LEASE * 2, ..Options::default() };
+    bench.want_with(&["a"], &owner, at_least, false);
+    let (ask, _) = bench.call();
+    let granted = bench.now;
+    bench.grant(ask, LEASE * 2);
+    let inner = bench.enter_longer(&owner, Term::Kept(LEASE * 50));
+    bench.step(Input::Release(inner, named("a")));
+    bench.ring();
+    let lost = bench.now;
+    assert_eq!(bench.lost().len(), 1);
+    assert_eq!(bench.given_back_soon().linger, (granted + LEASE * 2).since(lost));
+}
+
+/// What is left to its owner is given back by nobody here: it must not last longer than its guard.
+#[test]
+fn a_lease_that_outlasts_its_guard_is_not_left_to_its_owner() {
+    let mut bench = Bench::new();
+    let outer = bench.hold(&explicit(), FIXED);
+    assert!(bench.table.may_entrust(bench.now, outer, &named("a")).is_ok());
+    let inner = bench.enter_longer(&explicit(), Term::Kept(LEASE * 50));
+    bench.step(Input::Release(inner, named("a")));
+    let refused = bench.table.may_entrust(bench.now, outer, &named("a")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::BadArgument);
+    assert!(refused.to_string().contains("longer than this guard"), "{refused}");
+    let id = bench.table.ticket();
+    bench.step(Input::Extend(id, outer, named("a"), LEASE * 50));
+    let (extend, _) = bench.call();
+    bench.renewed(extend, Renewed::Kept { left: LEASE * 50 });
+    assert!(bench.table.may_entrust(bench.now, outer, &named("a")).is_ok(), "both end together now");
+}
+
+/// What a dead process leaves behind is what its living guards asked for.
+#[test]
+fn a_lease_is_renewed_for_no_longer_than_the_guards_that_live_ask_for() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    bench.hold(&owner, KEPT);
+    let longer = bench.enter(&owner, Term::Kept(LEASE * 3)).hold;
+    bench.step(Input::Release(longer, named("a")));
+    bench.ring();
+    assert_eq!(term_of(&bench.call().1), LEASE);
 }
 
 #[test]
@@ -656,6 +782,7 @@ fn a_table_does_not_only_wait_while_a_re_entry_asks() {
     bench.pass(LEASE);
     bench.step(Input::Tick);
     assert_eq!(bench.lost(), [(hold, Loss::TimeEnded)]);
+    bench.given_back_soon();
     assert!(bench.table.is_empty() && !bench.table.only_waits());
     bench.step(Input::Unsent(lengthen));
     assert!(bench.table.only_waits());
