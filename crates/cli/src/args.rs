@@ -4,6 +4,7 @@ mod bench;
 mod locks;
 mod run;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -27,13 +28,17 @@ const AFTER_HELP: &str = "Durations: 250ms, 10s, 5m. Several NAMEs, separated by
                           store unfit. 'leasehold man' has them all.";
 
 /// What every command has.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct CommonArgs {
     /// The store that keeps the locks [env: LEASEHOLD_STORE] [default: a file in your state folder]
     #[arg(short, long, global = true, display_order = 90, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// A file with the store's password, read again with every connection [env: LEASEHOLD_PASSWORD_FILE, or the password itself
+    /// in LEASEHOLD_PASSWORD]
+    #[arg(long, global = true, display_order = 91, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
     /// Say more on standard error; twice for every step
-    #[arg(short, long, global = true, display_order = 91, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 92, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 

@@ -44,8 +44,12 @@ pub(crate) struct StoreSettings {
 /// A store's URL, which may hold a password: never shown.
 pub(crate) struct Place(String);
 
-/// A password: never shown.
-pub(crate) struct Password(String);
+/// A password, or where it stands: never shown.
+#[derive(Clone)]
+pub(crate) enum Password {
+    Text(String),
+    File(PathBuf),
+}
 
 /// The variables that settings come from.
 #[derive(Default)]
@@ -54,22 +58,27 @@ pub(crate) struct Environment {
     pub(crate) store: Option<OsString>,
     pub(crate) home: Option<OsString>,
     pub(crate) state_home: Option<OsString>,
-    pub(crate) password: Option<Password>,
+    pub(crate) password: Option<OsString>,
+    pub(crate) password_file: Option<OsString>,
 }
 
 /// Names the store, where `--store` does not.
-const STORE: &str = "LEASEHOLD_STORE";
+pub(crate) const STORE: &str = "LEASEHOLD_STORE";
+/// The password, where the store's URL has none and no file is named.
+pub(crate) const PASSWORD: &str = "LEASEHOLD_PASSWORD";
+/// Names the file that it stands in, where `--password-file` does not.
+pub(crate) const PASSWORD_FILE: &str = "LEASEHOLD_PASSWORD_FILE";
 
 impl Environment {
     /// Those of this process; an empty one counts as unset, but for the store.
     pub(crate) fn of_process() -> Self {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let password = std::env::var("LEASEHOLD_PASSWORD").ok().filter(|value| !value.is_empty());
         Self {
             store: std::env::var_os(STORE),
             home: var("HOME"),
             state_home: var("XDG_STATE_HOME"),
-            password: password.map(Password),
+            password: var(PASSWORD),
+            password_file: var(PASSWORD_FILE),
         }
     }
 }
@@ -80,7 +89,7 @@ impl Settings {
         let given = given_store(common, environment)?;
         let is_default = given.is_none();
         let url = Place(given.map_or_else(|| default_store(environment), Ok)?);
-        let password = environment.password.as_ref().map(|password| Password(password.0.clone()));
+        let password = given_password(common, environment)?;
         Ok(Self { store: StoreSettings { url, is_default, password }, verbose: common.verbose })
     }
 }
@@ -88,13 +97,6 @@ impl Settings {
 impl Place {
     /// The URL as it was given: for connecting, not for showing.
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Password {
-    /// The password: for connecting, not for showing.
-    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }
@@ -109,6 +111,19 @@ impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Password(…)")
     }
+}
+
+/// A file goes before the text, which every process of this user can look up.
+fn given_password(common: &CommonArgs, environment: &Environment) -> Result<Option<Password>, Failure> {
+    let file = common.password_file.clone().or_else(|| environment.password_file.as_ref().map(PathBuf::from));
+    if let Some(file) = file {
+        return Ok(Some(Password::File(file)));
+    }
+    let text = environment.password.clone().map(OsString::into_string).transpose();
+    text.map(|text| text.map(Password::Text)).map_err(|_| {
+        Failure::usage(format!("{PASSWORD} is not valid UTF-8"))
+            .with_hint("set it to the password as UTF-8 text, or give --password-file FILE")
+    })
 }
 
 /// The store that was given, by flag or by variable. An empty one is none: most often a variable was not set where one was meant, and the
@@ -190,7 +205,7 @@ mod tests {
     use super::*;
 
     fn store(given: Option<&str>, home: Option<&str>, state_home: Option<&str>) -> Result<String, Failure> {
-        let common = CommonArgs { store: given.map(Into::into), verbose: 0 };
+        let common = CommonArgs { store: given.map(Into::into), ..CommonArgs::default() };
         let environment = Environment {
             home: home.map(Into::into),
             state_home: state_home.map(Into::into),
@@ -211,7 +226,7 @@ mod tests {
     #[test]
     fn the_flag_goes_before_the_variable_and_neither_may_be_empty() {
         let store = |flag: Option<&str>, variable: Option<&str>| {
-            let common = CommonArgs { store: flag.map(Into::into), verbose: 0 };
+            let common = CommonArgs { store: flag.map(Into::into), ..CommonArgs::default() };
             given_store(&common, &Environment { store: variable.map(Into::into), ..Environment::default() })
         };
         assert_eq!(store(Some("memory:"), Some("")).unwrap().as_deref(), Some("memory:"));
@@ -238,8 +253,28 @@ mod tests {
     }
 
     #[test]
+    fn the_password_is_that_of_the_file_else_of_the_variable() {
+        use std::os::unix::ffi::OsStringExt;
+        let password = |flag: Option<&str>, file: Option<&str>, text: &[u8]| {
+            let common = CommonArgs { password_file: flag.map(Into::into), ..CommonArgs::default() };
+            let password = (!text.is_empty()).then(|| OsString::from_vec(text.to_vec()));
+            let environment = Environment { password, password_file: file.map(Into::into), ..Environment::default() };
+            given_password(&common, &environment)
+        };
+        let is_file =
+            |given: Option<Password>, path: &str| matches!(given, Some(Password::File(file)) if file == *path);
+        assert!(is_file(password(Some("/a"), Some("/b"), b"text").unwrap(), "/a"));
+        assert!(is_file(password(None, Some("/b"), b"text\xff").unwrap(), "/b"));
+        assert!(matches!(password(None, None, b"text").unwrap(), Some(Password::Text(text)) if text == "text"));
+        assert!(password(None, None, b"").unwrap().is_none());
+        let failure = password(None, None, b"text\xff").unwrap_err();
+        assert!(failure.exit == Exit::USAGE && failure.message.contains("not valid UTF-8"), "{failure}");
+        assert!(!failure.message.contains("text"), "{failure}");
+    }
+
+    #[test]
     fn secrets_are_not_shown() {
-        let shown = format!("{:?} {:?}", Place("redis://u:secret@h".into()), Password("secret".into()));
+        let shown = format!("{:?} {:?}", Place("redis://u:secret@h".into()), Password::Text("secret".into()));
         assert!(!shown.contains("secret"), "{shown}");
     }
 }

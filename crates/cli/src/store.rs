@@ -1,13 +1,17 @@
 //! Connecting to the store that the settings name, with the patience that the user has.
 
+use std::fs::Metadata;
 use std::io::IsTerminal;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, ClientBuilder, Error, Event, Name, Owner};
 
 use crate::exit::{Exit, Failure};
 use crate::run::Signals;
-use crate::settings::Settings;
+use crate::settings::{Password, Settings, StoreSettings};
 use crate::waiting::{Limit, Waiting};
 use crate::{human, names, output};
 
@@ -128,12 +132,32 @@ async fn try_connect(settings: &Settings) -> Result<Client, Error> {
 /// Said where nothing else was given.
 const PER_USER: &str = ", which is yours alone: other users have their own, unless all give the same --store";
 
+/// Says once that others can read the password, where the store may need it.
+fn warn_of_readers(store: &StoreSettings, path: &Path) {
+    static SAID: Once = Once::new();
+    let is_local = ["file:", "memory:"].iter().any(|scheme| store.url.as_str().starts_with(scheme));
+    let is_readable = |found: Metadata| found.is_file() && found.permissions().mode() & 0o004 != 0;
+    if !is_local && std::fs::metadata(path).is_ok_and(is_readable) {
+        let path = path.display();
+        SAID.call_once(|| {
+            output::note(&format!(
+                "warning: every user can read the password file {path}; make it yours alone: chmod 600"
+            ));
+        });
+    }
+}
+
 /// For commands that have settings of their own before they connect.
 pub(crate) fn builder(settings: &Settings) -> ClientBuilder {
     let mut builder = Client::builder(settings.store.url.as_str());
-    if let Some(password) = &settings.store.password {
-        builder = builder.password(password.reveal());
-    }
+    builder = match &settings.store.password {
+        None => builder,
+        Some(Password::Text(text)) => builder.password(text),
+        Some(Password::File(path)) => {
+            warn_of_readers(&settings.store, path);
+            builder.password_file(path)
+        }
+    };
     match settings.verbose {
         0 | 1 => builder,
         _ => builder.listener(|event: &Event<'_>| output::note(&format!("{event:?}"))),

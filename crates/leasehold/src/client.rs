@@ -1,12 +1,13 @@
 //! A client: one per process and store. It owns the connections, the local table and the keeper.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{About, BreakOptions, BreakRefusal, Broken};
 use leasehold_core::table::{Input, Settings, Table};
-use leasehold_core::{Capability, Error, ErrorKind, Name, Names, Options, Store, StoreClock};
+use leasehold_core::{Capability, Error, ErrorKind, Name, Names, Options, PasswordSource, Store, StoreClock};
 
 use crate::event::Listener;
 use crate::handle::Handle;
@@ -16,7 +17,7 @@ use crate::layer::Layer;
 use crate::lock::Lock;
 use crate::random;
 use crate::registry::StoreUrl;
-use crate::secret::Secret;
+use crate::secret;
 use crate::shell::{Mine, Shell};
 
 /// An acquire is not executed by the store later than this after it was sent.
@@ -57,7 +58,7 @@ pub struct ClientBuilder {
     listener: Option<Arc<dyn Listener>>,
     about: About,
     options: Option<Options>,
-    password: Option<Secret>,
+    password: Option<PasswordSource>,
 }
 
 enum Source {
@@ -103,7 +104,22 @@ impl ClientBuilder {
     /// The password for a store that logs in, where the URL has none; others take no notice of it.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(Secret(password.into()));
+        self.password = Some(PasswordSource::fixed(password));
+        self
+    }
+
+    /// The same, in a file that is read again with every connection: a new password needs no restart. The end of its last line is no
+    /// part of it. A pipe is read once.
+    #[must_use]
+    pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.password = Some(secret::file(path.into()));
+        self
+    }
+
+    /// The same, from wherever you keep it: `source` is asked with every connection, on a thread of the store's.
+    #[must_use]
+    pub fn password_source(mut self, source: impl Fn() -> Result<String, Error> + Send + Sync + 'static) -> Self {
+        self.password = Some(PasswordSource::new(source));
         self
     }
 

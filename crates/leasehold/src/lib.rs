@@ -69,6 +69,7 @@ pub use holder::{Holder, Status};
 pub use layer::Layer;
 pub use lock::{Attempt, Lock};
 pub use lost::LostSignal;
+pub use registry::without_password;
 pub use several::{LostOne, MultiGuard, MultiLock, lock_all};
 
 pub use leasehold_core::port::{Break, BreakOptions};

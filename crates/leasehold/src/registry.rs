@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Capability, Check, Error, ErrorKind, Options, Store, Term};
-
-use crate::secret::Secret;
+use leasehold_core::{Capability, Check, Error, ErrorKind, Options, PasswordSource, Store, Term};
 
 /// Every scheme there is, with the feature that brings it.
 const SCHEMES: &[(&str, &str)] =
@@ -24,7 +22,7 @@ pub(crate) struct StoreUrl {
     /// Options that are not for the client.
     options: Vec<(String, String)>,
     /// For a store that logs in, where the URL itself has no password.
-    password: Option<Secret>,
+    password: Option<PasswordSource>,
     /// What locks have where nothing else is said.
     defaults: Options,
     /// The lease of kept locks is said.
@@ -33,10 +31,11 @@ pub(crate) struct StoreUrl {
 
 impl StoreUrl {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let Some((scheme, rest)) = url.split_once(':') else {
-            let what = format!("{:?} is not a store URL: it has no scheme; {}", redacted(url), known());
+        let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+            let what = format!("{} is not a store URL: it has no scheme; {}", without_secrets(url), known());
             return Err(bad(what).with_hint(FORMS));
         };
+        check_login(scheme, rest)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut parsed = Self {
             scheme: scheme.to_ascii_lowercase(),
@@ -54,7 +53,7 @@ impl StoreUrl {
     }
 
     /// Logs in with this, where the URL itself has no password.
-    pub(crate) fn with_password(mut self, password: Option<Secret>) -> Self {
+    pub(crate) fn with_password(mut self, password: Option<PasswordSource>) -> Self {
         self.password = password;
         self
     }
@@ -130,8 +129,7 @@ impl StoreUrl {
 
     #[cfg(feature = "redis")]
     fn redis(&self, scheme: &str) -> Result<leasehold_redis::Config, Error> {
-        let password = self.password.as_ref().map(|password| password.0.as_str());
-        leasehold_redis::Config::new(scheme, &self.path, &self.options, password)
+        leasehold_redis::Config::new(scheme, &self.path, &self.options, self.password.as_ref())
     }
 
     /// The servers of a quorum, and how it is used.
@@ -178,7 +176,7 @@ impl StoreUrl {
         let (servers, database) = rest.split_once('/').unwrap_or((rest, ""));
         let at = if login.is_empty() { String::new() } else { format!("{login}@") };
         let slash = if database.is_empty() { String::new() } else { format!("/{database}") };
-        let password = self.password.as_ref().map(|password| password.0.as_str());
+        let password = self.password.as_ref();
         let config = |server: &str| {
             if server.is_empty() {
                 return Err(
@@ -239,12 +237,65 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::BadArgument, "connect", what)
 }
 
-/// A wrong URL is shown without what may be a password.
-fn redacted(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, host)) => format!("…@{host}"),
-        None => url.to_owned(),
+/// A wrong URL, where nothing in it can be a password.
+fn without_secrets(url: &str) -> String {
+    if url.contains([':', '@']) { "this".to_owned() } else { format!("{url:?}") }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+/// Whether URLs of this scheme name a server, and may have a login.
+fn has_login(scheme: &str) -> bool {
+    !["file", "memory"].iter().any(|local| scheme.eq_ignore_ascii_case(local))
+}
+
+/// The part of a URL that names servers, and what comes after it.
+fn authority(rest: &str) -> (&str, &str) {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
+}
+
+/// Refuses a URL whose password may have ended too soon: what follows would be taken for a server, a database or an option, and be
+/// connected to or shown. An `@` may stand in a prefix.
+fn check_login(scheme: &str, rest: &str) -> Result<(), Error> {
+    let (servers, after) = authority(rest);
+    if !has_login(scheme) || (servers.is_empty() && after.starts_with('/')) {
+        return Ok(());
     }
+    let (path, query) = after.split_once('?').unwrap_or((after, ""));
+    let is_odd = |option: &str| option.contains('@') && !option.starts_with("prefix=");
+    // Two logins are another mistake, which is told of by itself.
+    let is_login_odd = |login: &str| login.contains('@') && !login.contains(',');
+    if path.contains(['@', '#'])
+        || query.split('&').any(is_odd)
+        || servers.rsplit_once('@').is_some_and(|(login, _)| is_login_odd(login))
+    {
+        let what = "the store's URL is ambiguous, and is neither used nor shown: it has a '/', '?', '#' or '@' that may belong to its password";
+        let hint = "in a user name or password write '/' as %2F, '?' as %3F, '#' as %23, '@' as %40 and '%' as %25; or leave the \
+                    password out of the URL, and give it apart";
+        return Err(bad(what.into()).with_hint(hint));
+    }
+    Ok(())
+}
+
+/// The URL without its password, for programs that are started from this one: a user name stays.
+///
+/// # Errors
+///
+/// A URL without a scheme, or an ambiguous one.
+pub fn without_password(url: &str) -> Result<String, Error> {
+    StoreUrl::parse(url)?;
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| has_login(scheme)) else {
+        return Ok(url.to_owned());
+    };
+    let (servers, after) = authority(rest);
+    let Some((login, servers)) = servers.rsplit_once('@') else { return Ok(url.to_owned()) };
+    let user = login.split(':').next().filter(|user| !user.is_empty());
+    let user = user.map(|user| format!("{user}@")).unwrap_or_default();
+    Ok(format!("{scheme}://{user}{servers}{after}"))
 }
 
 #[cfg(test)]
@@ -264,8 +315,45 @@ mod tests {
     fn wrong_urls_say_what_is_known_and_hide_passwords() {
         let error = StoreUrl::parse("user:secret@host").and_then(|url| Err::<(), _>(unknown(&url.scheme)));
         assert!(error.unwrap_err().to_string().contains("memory:"));
-        let error = StoreUrl::parse("secret@host").unwrap_err().to_string();
-        assert!(!error.contains("secret"), "{error}");
+        for url in ["secret@host", "user@se@cret", "se?cret@host:6379", ":secret", "redis//u:secret"] {
+            let error = StoreUrl::parse(url).unwrap_err().to_string();
+            assert!(!error.contains("cret") && error.contains("no scheme"), "{error}");
+        }
+        assert!(StoreUrl::parse("locks.db").unwrap_err().to_string().contains("locks.db"));
         assert!(StoreUrl::parse("memory:?keep=soon").unwrap_err().to_string().contains("250ms"));
+    }
+
+    #[test]
+    fn a_password_that_may_have_ended_too_soon_is_refused_and_not_shown() {
+        for scheme in ["redis://", "REDIS://", "redis:", "redlock://", "postgres://"] {
+            for login in ["u:12?cret", "u:12#cret", "u:12/cret", ":?cret", "u:a@cret", "?cret", "u:12?keep=cret"] {
+                let error = StoreUrl::parse(&format!("{scheme}{login}@host:6379/0?timeout=1s")).unwrap_err();
+                assert!(error.to_string().contains("ambiguous") && !error.to_string().contains("cret"), "{error}");
+                assert_eq!(error.kind(), ErrorKind::BadArgument);
+            }
+        }
+        for url in [
+            "redis://u:p%40@host/0?prefix=a@b:",
+            "redis+unix:///run/a@b.sock",
+            "file:/home/a@b/c#d/locks.db",
+            "redlock://u:p@a,b,c/2",
+        ] {
+            assert!(StoreUrl::parse(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_told_the_store_without_its_password() {
+        for (url, told) in [
+            ("redis://u:p%40@host/0?prefix=a@b:", "redis://u@host/0?prefix=a@b:"),
+            ("redis://:p@host", "redis://host"),
+            ("redis://host:6379", "redis://host:6379"),
+            ("redlock://u:p@a,b,c/2?even=yes", "redlock://u@a,b,c/2?even=yes"),
+            ("file:/home/a:b@c/locks.db", "file:/home/a:b@c/locks.db"),
+            ("redis+unix:///run/a@b.sock?user=u", "redis+unix:///run/a@b.sock?user=u"),
+        ] {
+            assert_eq!(without_password(url).unwrap(), told);
+        }
+        assert!(without_password("redis://u:?p@host").is_err());
     }
 }

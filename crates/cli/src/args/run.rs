@@ -38,6 +38,9 @@ pub(crate) struct RunArgs {
     /// Write what happened to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// Leave the store's credentials in the command's environment: for runs inside that have no password file
+    #[arg(long)]
+    pub(crate) pass_secrets: bool,
     /// The exit code where the lock was busy
     #[arg(long, value_name = "N", default_value_t = 75)]
     pub(crate) busy_exit: u8,

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::Plan;
 use super::said::Said;
 use crate::exit::{Exit, Failure};
-use crate::settings::Settings;
+use crate::settings::{self, Password, Settings};
 
 /// How long is waited for the end of workers that were stopped.
 const GRACE: Duration = Duration::from_secs(10);
@@ -50,7 +50,10 @@ impl Crew {
             if let Some(budget) = plan.budget {
                 command.arg("--budget").arg(humantime::format_duration(budget).to_string());
             }
-            command.env("LEASEHOLD_STORE", settings.store.url.as_str());
+            command.env(settings::STORE, settings.store.url.as_str());
+            if let Some(Password::File(path)) = &settings.store.password {
+                command.env(settings::PASSWORD_FILE, path);
+            }
             let mut child =
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|error| unstarted(&error))?;
             let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {

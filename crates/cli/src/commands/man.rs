@@ -34,11 +34,15 @@ const VALUES: [(&str, &str); 2] = [
     ("D", "a duration such as 250ms, 10s or 5m"),
 ];
 
-const VARIABLES: [(&str, &str); 4] = [
+const VARIABLES: [(&str, &str); 5] = [
     ("LEASEHOLD_STORE", "the store, where --store is not given"),
     (
+        "LEASEHOLD_PASSWORD_FILE",
+        "a file with the password of a store that logs in, where its URL has none and --password-file is not given",
+    ),
+    (
         "LEASEHOLD_PASSWORD",
-        "the password of a store that logs in, where its URL has none (file: and memory: need none)",
+        "the password itself, where neither the URL nor a file has it (file: and memory: need none)",
     ),
     ("XDG_STATE_HOME, HOME", "where the default store is: leasehold/locks.db in the state folder"),
     ("NO_COLOR", "no colours"),

@@ -131,9 +131,11 @@ impl Run<'_> {
 
     fn job(&self, plan: &Plan, guard: &Guard, client: &Client) -> Result<Job, Failure> {
         let unready = |error| Failure::new(Exit::BUG, format!("the guardian could not be prepared: {error}"));
+        let mut variables = run::variables(guard, client.store_label(), &plan.around)?;
+        variables.extend(run::store_variables(&self.settings.store, self.args.pass_secrets)?);
         Ok(Job {
             words: run::words(self.args),
-            variables: run::variables(guard, client.store_label(), &plan.around)?,
+            variables,
             lease: plan.lease,
             times: plan.times,
             is_joined: plan.joined.is_some(),

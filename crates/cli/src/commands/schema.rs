@@ -4,6 +4,7 @@ use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
 
 pub(crate) fn run(settings: &Settings) -> Result<Exit, Failure> {
+    leasehold::without_password(settings.store.url.as_str())?;
     // Only the scheme: the rest may hold a password.
     let what = match settings.store.url.as_str().split_once(':') {
         Some((scheme, _)) => format!("the store {scheme}: needs no tables of yours: there is nothing to set up"),

@@ -4,12 +4,14 @@
 //! only with the very fences that are told here.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 use leasehold::{Guard, Name};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
-use crate::names;
+use crate::settings::{Password, StoreSettings};
+use crate::{names, settings};
 
 const NAME: &str = "LEASEHOLD_NAME";
 const FENCE: &str = "LEASEHOLD_FENCE";
@@ -22,12 +24,11 @@ const OUTER: &str = "LEASEHOLD_OUTER";
 /// Linux starts no program with a longer one, its name included.
 const VARIABLE_MAX: usize = 128 * 1024 - 1;
 
+/// A variable of the command: its value, or that it has none.
+pub(crate) type Variable = (&'static str, Option<OsString>);
+
 /// The variables of a command that runs under `guard`. All are always set: one of an outer `run` must not show through.
-pub(crate) fn variables(
-    guard: &Guard,
-    store_label: &str,
-    around: &Around,
-) -> Result<Vec<(&'static str, String)>, Failure> {
+pub(crate) fn variables(guard: &Guard, store_label: &str, around: &Around) -> Result<Vec<Variable>, Failure> {
     let held = Outer::of(guard, store_label);
     let all: Vec<Name> = guard.fences().map(|(name, _)| name.clone()).collect();
     let pairs: Vec<String> =
@@ -41,12 +42,35 @@ pub(crate) fn variables(
         (OUTER, around.told_within(&held)),
     ];
     match variables.iter().find(|(name, value)| name.len() + 1 + value.len() > VARIABLE_MAX) {
-        None => Ok(variables),
+        None => Ok(variables.into_iter().map(|(name, value)| (name, Some(value.into()))).collect()),
         Some((name, value)) => {
             let what = format!("the command cannot be told of so many names: {name} would have {} bytes", value.len());
             Err(Failure::usage(what).with_hint("take fewer names, or shorter ones, here and in the runs around"))
         }
     }
+}
+
+/// The variables that say where the locks are. The command gets no password, unless it is to have it: a `run` inside it reads the
+/// password file.
+pub(crate) fn store_variables(store: &StoreSettings, pass_secrets: bool) -> Result<Vec<Variable>, Failure> {
+    let mut variables: Vec<Variable> = Vec::new();
+    if !store.is_default {
+        let url = store.url.as_str();
+        let told = if pass_secrets { url.to_owned() } else { leasehold::without_password(url)? };
+        variables.push((settings::STORE, Some(told.into())));
+    }
+    match &store.password {
+        // A pipe is read once, and not by two.
+        Some(Password::File(path)) => {
+            let path = std::path::absolute(path).ok().filter(|path| path.is_file());
+            variables.push((settings::PASSWORD_FILE, path.map(Into::into)));
+        }
+        Some(Password::Text(_)) | None => {}
+    }
+    if !pass_secrets {
+        variables.push((settings::PASSWORD, None));
+    }
+    Ok(variables)
 }
 
 /// A `run` around this one.

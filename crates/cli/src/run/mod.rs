@@ -25,7 +25,7 @@ mod times;
 mod wake;
 
 pub(crate) use destination::Destination;
-pub(crate) use environment::{held_around, variables};
+pub(crate) use environment::{held_around, store_variables, variables};
 pub(crate) use job::own_group;
 pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::Report;

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncReadExt;
 
 use super::descendants::{self, Descendants, Reaped};
+use super::environment::Variable;
 use super::message::{self, Ended, Message, Place, Start};
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
@@ -38,8 +39,8 @@ const ROUND: Duration = Duration::from_millis(1);
 pub(crate) struct Job {
     /// The command and its arguments.
     pub(crate) words: Vec<OsString>,
-    /// Variables that it gets besides the inherited ones.
-    pub(crate) variables: Vec<(&'static str, String)>,
+    /// Variables that it gets besides the inherited ones, and those that it does not inherit.
+    pub(crate) variables: Vec<Variable>,
     pub(crate) lease: Duration,
     pub(crate) times: Times,
     /// Another `run` around this one has the same lock: the command stays in its process group.
@@ -302,9 +303,14 @@ fn deadline(guard: &Guard) -> Option<Moment> {
 }
 
 /// This program again, in a process group of its own: what is sent to the runner's does not reach it.
-fn start_guardian(control: OwnedFd, variables: &[(&'static str, String)]) -> io::Result<Child> {
+fn start_guardian(control: OwnedFd, variables: &[Variable]) -> io::Result<Child> {
     let mut command = Command::new(this_program()?);
     command.arg0("lease-guardian").arg(GUARDIAN).stdin(Stdio::from(control)).process_group(0);
-    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.spawn()
 }

@@ -10,9 +10,10 @@ use serde_json::Value;
 pub(crate) const PATH: &str = env!("CARGO_BIN_EXE_leasehold");
 
 /// Variables that change what it does. Tests may themselves run under a lock.
-const INHERITED: [&str; 10] = [
+const INHERITED: [&str; 11] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_PASSWORD",
+    "LEASEHOLD_PASSWORD_FILE",
     "LEASEHOLD_NAME",
     "LEASEHOLD_FENCE",
     "LEASEHOLD_FENCES",

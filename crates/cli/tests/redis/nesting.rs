@@ -1,5 +1,8 @@
 //! A `run` inside a `run`, on a server that wants a password.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 
@@ -7,7 +10,7 @@ use crate::harness::{Case, Checked, Ran, keys, run, run_with, url, url_of};
 
 pub(crate) const CASES: &[Case] = &[
     ("nesting::where_holds_are_not_counted_it_is_refused", where_holds_are_not_counted_it_is_refused),
-    ("nesting::one_inside_logs_in_where_the_outer_one_could", one_inside_logs_in_where_the_outer_one_could),
+    ("nesting::one_inside_logs_in_by_the_password_file", one_inside_logs_in_by_the_password_file),
     ("nesting::behind_another_prefix_it_is_another_lock", behind_another_prefix_it_is_another_lock),
     ("nesting::in_another_layout_it_is_another_lock", in_another_layout_it_is_another_lock),
 ];
@@ -54,24 +57,32 @@ fn where_holds_are_not_counted_it_is_refused() -> Checked {
     Ok(())
 }
 
-fn one_inside_logs_in_where_the_outer_one_could() -> Checked {
+fn one_inside_logs_in_by_the_password_file() -> Checked {
     let server = Redis::with(Settings::default().password("secret"))?;
-    let by_variable = nested(&url(&server), Some("secret"), "run a --no-wait");
-    let by_url = nested(&url_of(&server, ":secret", ""), None, "run a --no-wait");
-    for ran in [by_variable, by_url] {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("password");
+    std::fs::write(&file, "secret\n")?;
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+    let by_file = |inside: &str| {
+        let line = format!(r#"echo $LEASEHOLD_FENCE; {LEASEHOLD} {inside} -c 'echo $LEASEHOLD_FENCE'; echo $?"#);
+        let file = file.to_str().expect("UTF-8");
+        run(&url(&server), &["--password-file", file, "run", "a", "-c", &line])
+    };
+    let joined = |ran: &Ran| {
         let lines: Vec<&str> = ran.is(0).out.lines().collect();
-        assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "0", "it did not join: {ran:?}");
-        assert!(!ran.err.contains("secret"), "{ran:?}");
+        assert!(lines.len() == 3 && lines[2] == "0" && !ran.err.contains("secret"), "{ran:?}");
+        lines[0] == lines[1]
+    };
+    assert!(joined(&by_file("run a --no-wait")));
+    assert!(joined(&by_file("--store $LEASEHOLD_STORE run a --no-wait")));
+    assert!(!joined(&by_file("run b --no-wait")), "another name is another lock");
+    // Otherwise it is told no password, unless it is to have it.
+    for (url, password) in [(url(&server), Some("secret")), (url_of(&server, ":secret", ""), None)] {
+        let untold = nested(&url, password, "run a --no-wait");
+        assert!(untold.is(0).out.ends_with("\n78\n") && !untold.err.contains("secret"), "{untold:?}");
+        let line = format!(r#"echo $LEASEHOLD_FENCE; {LEASEHOLD} run a -c 'echo $LEASEHOLD_FENCE'; echo $?"#);
+        assert!(joined(&run_with(&url, password, &["run", "a", "--pass-secrets", "-c", &line])));
     }
-    // Another name is another lock, which is granted as well.
-    let other = nested(&url(&server), Some("secret"), "run b --no-wait");
-    let lines: Vec<&str> = other.is(0).out.lines().collect();
-    assert!(lines.len() == 3 && lines[0] != lines[1] && lines[2] == "0", "{other:?}");
-    // It logs in by itself: what it is not told, it does not know.
-    let untold = nested(&url(&server), Some("secret"), "--store $LEASEHOLD_STORE run a --no-wait");
-    assert!(untold.is(0).out.ends_with("\n0\n"), "{untold:?}");
-    let line = format!("unset LEASEHOLD_PASSWORD; {LEASEHOLD} run a --no-wait -- true");
-    run_with(&url(&server), Some("secret"), &["run", "a", "-c", &line]).fails(78, "does not let us in", "password");
     assert!(keys(&server)?.iter().all(|key| key.starts_with("leasehold_fence:")), "something is left");
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::Error;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use leasehold_core::{Error, PasswordSource};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::error;
 use crate::keys::{self, Space};
@@ -30,6 +30,8 @@ pub enum Layout {
 #[derive(Clone)]
 pub struct Config {
     pub(crate) info: ConnectionInfo,
+    /// Asked with every connection, where the URL has no password.
+    pub(crate) password: Option<PasswordSource>,
     pub(crate) layout: Layout,
     pub(crate) space: Space,
     /// How long a call may take, connecting apart.
@@ -41,12 +43,17 @@ pub struct Config {
 }
 
 impl Config {
-    /// From the scheme, what stands between it and `?`, the options behind it, and a password for where the URL has none.
+    /// From the scheme, what stands between it and `?`, the options behind it, and a source of passwords for where the URL has none.
     ///
     /// # Errors
     ///
     /// A bad argument, for a place or an option that makes no sense.
-    pub fn new(scheme: &str, place: &str, options: &[(String, String)], password: Option<&str>) -> Result<Self, Error> {
+    pub fn new(
+        scheme: &str,
+        place: &str,
+        options: &[(String, String)],
+        password: Option<&PasswordSource>,
+    ) -> Result<Self, Error> {
         let unix = scheme == SCHEMES[1];
         let (mut layout, mut limit, mut db, mut user) = (Layout::default(), LIMIT, None, None);
         let mut prefix = "";
@@ -69,9 +76,7 @@ impl Config {
         if let Some(user) = user {
             login = login.set_username(user);
         }
-        if let (None, Some(password)) = (login.password(), password) {
-            login = login.set_password(password);
-        }
+        let password = password.filter(|_| login.password().is_none()).cloned();
         // A user without a password is logged in as well: the library would go on as the default user, and say nothing.
         if login.username().is_some() && login.password().is_none() {
             login = login.set_password("");
@@ -79,7 +84,7 @@ impl Config {
         let space = Space(prefix.into());
         let label = label(info.addr(), login.db(), layout, &space);
         let info = info.set_redis_settings(login);
-        Ok(Self { info, layout, space, limit, label, quarantine: Duration::ZERO, is_member: false })
+        Ok(Self { info, password, layout, space, limit, label, quarantine: Duration::ZERO, is_member: false })
     }
 
     /// As one server of a quorum: for how long it does not vote when it may have forgotten. Its label need not name the layout, as a
@@ -90,6 +95,15 @@ impl Config {
         self.is_member = true;
         self.label = label(self.info.addr(), self.info.redis_settings().db(), Layout::default(), &self.space);
         self
+    }
+
+    /// How to log in, with the password as it is now.
+    pub(crate) fn login(&self) -> Result<RedisConnectionInfo, Error> {
+        let login = self.info.redis_settings().clone();
+        Ok(match &self.password {
+            Some(password) => login.set_password(password.read()?),
+            None => login,
+        })
     }
 
     /// A name for people, without credentials.
@@ -156,7 +170,7 @@ mod tests {
 
     fn parsed(scheme: &str, place: &str, options: &[(&str, &str)]) -> Result<Config, Error> {
         let options: Vec<_> = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Config::new(scheme, place, &options, Some("from outside"))
+        Config::new(scheme, place, &options, Some(&PasswordSource::fixed("from outside")))
     }
 
     #[test]
@@ -164,12 +178,12 @@ mod tests {
         let config = parsed("redis", "//me:secret@host:7000/3", &[("layout", "plain")]).unwrap();
         assert_eq!(config.label(), "redis://host:7000/3?layout=plain");
         assert_eq!(config.layout, Layout::Plain);
-        assert_eq!(config.info.redis_settings().password(), Some("secret"));
+        assert_eq!(config.login().unwrap().password(), Some("secret"));
         assert!(!format!("{config:?}").contains("secret"));
         assert_eq!(parsed("redis", "//[::1]", &[]).unwrap().label(), "redis://[::1]:6379");
         let socket = parsed("redis+unix", "///run/redis.sock", &[("db", "2")]).unwrap();
         assert_eq!(socket.label(), "redis+unix:///run/redis.sock/2");
-        assert_eq!(socket.info.redis_settings().password(), Some("from outside"));
+        assert_eq!(socket.login().unwrap().password(), Some("from outside"));
         let behind = parsed("redis", "//host/3", &[("prefix", "app1:")]).unwrap();
         assert_eq!((behind.label(), &*behind.space.0), ("redis://host:6379/3?prefix=app1:", "app1:"));
         for default in [("prefix", ""), ("layout", "redisson"), ("timeout", "1s")] {
@@ -179,7 +193,7 @@ mod tests {
         assert_eq!(both.label(), "redis://host:6379?layout=plain&prefix=app1:");
         assert_eq!(both.with_quarantine(Duration::ZERO).label(), "redis://host:6379?prefix=app1:");
         let named = Config::new("redis", "//me@host", &[], None).unwrap();
-        assert_eq!(named.info.redis_settings().password(), Some(""), "it would be the default user");
+        assert_eq!(named.login().unwrap().password(), Some(""), "it would be the default user");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::waiting::{self, Rng};
 use leasehold_core::{Error, ErrorKind, Moment};
 use redis::aio::MultiplexedConnection;
-use redis::{Arg, AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
+use redis::{Arg, AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 
 use crate::config::Config;
 use crate::driver::Driver;
@@ -30,7 +30,7 @@ const CHANNELS_AT_ONCE: usize = 1_000;
 
 /// A connection that heals.
 pub(crate) struct Link {
-    info: ConnectionInfo,
+    config: Config,
     /// Whether callers write what they send.
     callers_write: bool,
     limit: Duration,
@@ -121,7 +121,7 @@ impl Link {
         let seed = leasehold_clock::now().as_nanos();
         let attempts = Attempts { failed: 0, error: None, not_before: Moment::default(), rng: Rng::new(seed) };
         Arc::new(Self {
-            info: config.info.clone(),
+            config: config.clone(),
             callers_write: config.is_member,
             limit: config.limit,
             thread,
@@ -253,9 +253,10 @@ impl Link {
                 listener.hear(&info);
                 Ok::<(), redis::aio::SendError>(())
             });
+        let login = self.config.login()?;
         let opening = async {
-            let socket = Socket::connect(self.info.addr()).await?;
-            MultiplexedConnection::new_with_config(self.info.redis_settings(), socket, config).await
+            let socket = Socket::connect(self.config.info.addr()).await?;
+            MultiplexedConnection::new_with_config(&login, socket, config).await
         };
         let (connection, work) = tokio::time::timeout(self.limit, opening)
             .await
