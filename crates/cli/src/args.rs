@@ -105,6 +105,19 @@ pub(crate) struct BreakArgs {
     /// At once: its holder may go on until it finds out, up to a third of its lease beside the next one, and fences decide
     #[arg(long)]
     pub(crate) now: bool,
+    /// Only while it is held under this fence (77 where another holds it by now)
+    #[arg(long, value_name = "N")]
+    pub(crate) fence: Option<u64>,
+    /// Also delete a value that is no lock that leasehold knows: look at it first
+    #[arg(long)]
+    pub(crate) foreign: bool,
+    /// Also forget the last fence, where it is far ahead of the store's clock. The next one may be smaller than earlier ones:
+    /// whatever checks fences refuses it until it forgets them, too
+    #[arg(long)]
+    pub(crate) reset_fence: bool,
+    /// Print JSON: who had it, and whether it was taken away
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,21 +1,31 @@
 //! `break`: takes a lock away from its holder.
 
-use leasehold::{Break, Client, Holder, Name, Status};
+use leasehold::{Break, BreakOptions, Client, ErrorKind, Fence, Holder, Name, Status};
+use serde::Serialize;
 
 use crate::args::BreakArgs;
 use crate::exit::{Exit, Failure};
+use crate::output::Row;
 use crate::settings::Settings;
 use crate::store::Seen;
 use crate::{human, names, output, runtime, store};
 
 pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::parse(&args.names)?;
+    if args.fence.is_some() && names.len() > 1 {
+        let hint = "leave --fence out, or name one lock";
+        return Err(Failure::usage("a fence applies to one lock, but several were named").with_hint(hint));
+    }
     runtime::block_on(async {
         let client = match store::look(settings).await {
             Ok(Seen::Store(client)) => client,
             Ok(Seen::Unmade(_)) if !args.yes => return Err(unsure(nobody_would_lose(&names), &names)),
-            Ok(Seen::Unmade(_)) => {
-                names.iter().try_for_each(|name| output::line(&nothing_to_break(name)))?;
+            Ok(Seen::Unmade(label)) => {
+                let free = |name: &Name| Taken { broke: false, row: Row::free(name, &label) };
+                match args.json {
+                    true => print(&names.iter().map(free).collect::<Vec<_>>())?,
+                    false => names.iter().try_for_each(|name| output::line(&nothing_to_break(name)))?,
+                }
                 return Ok(Exit::DONE);
             }
             Err(_) if !args.yes => return Err(unsure("break takes locks away from their holders".into(), &names)),
@@ -24,16 +34,80 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
         if !args.yes {
             return Err(unsure(who_would_lose(&client, &names).await, &names));
         }
-        let how = if args.now { Break::Now } else { Break::AtLeaseEnd };
-        let mut all = Ok(());
+        let (mut all, mut rows) = (Ok(()), Vec::new());
         for name in &names {
             // Each is said, and the others are broken all the same.
-            let was = client.break_lock(name.as_str(), how).await;
-            let said = was.map_err(Into::into).and_then(|was| output::line(&done(&was, how)));
+            let (taken, done) = break_one(&client, name, args).await;
+            rows.extend(taken);
+            let said = done.and_then(|text| if args.json { Ok(()) } else { output::line(&text) });
             all = output::first_failure(all, said);
         }
-        all.map(|()| Exit::DONE)
+        let printed = if args.json { print(&rows) } else { Ok(()) };
+        output::first_failure(all, printed).map(|()| Exit::DONE)
     })
+}
+
+/// A lock as it was just before, and whether it was taken away.
+#[derive(Serialize)]
+struct Taken {
+    broke: bool,
+    #[serde(flatten)]
+    row: Row,
+}
+
+impl Taken {
+    fn all_of(was: &Status, store: &str, broke: bool) -> Vec<Self> {
+        Row::all_of(was, store).into_iter().map(|row| Self { broke: broke && row.held, row }).collect()
+    }
+}
+
+/// Breaks one lock: who had it, and what to say.
+async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken>, Result<String, Failure>) {
+    let how = if args.now { Break::Now } else { Break::AtLeaseEnd };
+    let store = client.store_label();
+    let error = match client.break_lock(name.as_str(), options(args, how)).await {
+        Ok(was) => {
+            let fences = if args.reset_fence { "; its fences begin again at the store's clock" } else { "" };
+            return (Taken::all_of(&was, store, true), Ok(done(&was, how) + fences));
+        }
+        Err(error) => error,
+    };
+    let now = match error.kind() {
+        ErrorKind::NotHolder | ErrorKind::Unfit => client.inspect(name.as_str()).await.ok(),
+        _ => None,
+    };
+    let rows = now.as_ref().map(|now| Taken::all_of(now, store, false)).unwrap_or_default();
+    let refused = match (error.kind(), now) {
+        // It was given back meanwhile.
+        (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() => Ok(nothing_to_break(name)),
+        (ErrorKind::Unfit, Some(_)) if !args.foreign && error.hint().is_none() => {
+            let hint = "if nothing needs that value any more, --foreign deletes it";
+            Err(Failure::from(error).with_hint(hint))
+        }
+        _ => Err(error.into()),
+    };
+    (rows, refused)
+}
+
+fn options(args: &BreakArgs, how: Break) -> BreakOptions {
+    let mut options = BreakOptions::from(how);
+    options = args.fence.map(Fence::new).into_iter().fold(options, BreakOptions::fence);
+    if args.foreign {
+        options = options.foreign();
+    }
+    if args.reset_fence {
+        options = options.reset_fence();
+    }
+    options
+}
+
+/// One object, or one that has them all.
+fn print(rows: &[Taken]) -> Result<(), Failure> {
+    match rows {
+        [] => Ok(()),
+        [row] => output::json(row),
+        rows => output::json(&serde_json::json!({ "locks": rows })),
+    }
 }
 
 fn unsure(what: String, names: &[Name]) -> Failure {

@@ -188,6 +188,7 @@ impl Run<'_> {
     fn reason(&self, why: Why, ran: Duration) -> &'static str {
         match why {
             Why::Lost => "the store no longer had it, and the command was ended",
+            Why::Broken => "an operator took it away, and the command was ended",
             Why::NoGuardian => "the guardian was killed, and so the command was ended",
             Why::TimeEnded if self.args.lease.is_some() => "the lease ended, and the command was ended with it",
             Why::TimeEnded if self.args.max_hold.is_some_and(|most| is_all_of(ran, most, self.args.grace)) => {

@@ -217,6 +217,8 @@ impl Guardian {
         match message {
             Some(Message::Deadline(deadline)) => self.deadline = told_deadline(deadline),
             Some(Message::Lost) => self.kill(leasehold_clock::now()),
+            // All the time that is left is the command's, to end in order.
+            Some(Message::Broken) => self.ask_by(self.times.kill_at(self.deadline)),
             Some(Message::Signal(number)) => self.pass_on(number),
             Some(Message::Continue) => self.go_on(),
             // The runner is no longer one that this process understands.
@@ -273,8 +275,11 @@ impl Guardian {
     }
 
     fn ask(&mut self, now: Moment) {
+        self.ask_by(self.times.kill_after(now, self.deadline));
+    }
+
+    fn ask_by(&mut self, kill_at: Moment) {
         if let State::Running = self.state {
-            let kill_at = self.times.kill_after(now, self.deadline);
             self.state = State::Asked { kill_at };
             self.descendants.ask_until(Signal::TERM, kill_at);
             // One that is stopped could not heed it.

@@ -30,6 +30,8 @@ pub(super) enum Message {
     Deadline(Moment),
     /// To the guardian: the lock is lost, end everything now.
     Lost,
+    /// To the guardian: an operator took the lock away, and nobody else has it before the deadline.
+    Broken,
     /// To the guardian: pass this signal on.
     Signal(i32),
     /// To the guardian: the runner goes on after a stop, and so may the command.
@@ -70,6 +72,7 @@ impl Message {
         let (kind, value) = match self {
             Self::Deadline(moment) => (b'd', moment.as_nanos()),
             Self::Lost => (b'l', 0),
+            Self::Broken => (b'b', 0),
             Self::Signal(number) => (b's', widened(number)),
             Self::Continue => (b'c', 0),
             Self::Started(pid) => (b'S', widened(pid)),
@@ -93,6 +96,7 @@ impl Message {
         Some(match kind {
             b'd' => Self::Deadline(Moment::from_nanos(value)),
             b'l' => Self::Lost,
+            b'b' => Self::Broken,
             b's' => Self::Signal(number()?),
             b'c' => Self::Continue,
             b'S' => Self::Started(number()?),
@@ -220,6 +224,7 @@ mod tests {
         for message in [
             Message::Deadline(Moment::from_nanos(u64::MAX)),
             Message::Lost,
+            Message::Broken,
             Message::Signal(15),
             Message::Continue,
             Message::Started(4_194_303),

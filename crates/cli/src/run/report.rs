@@ -32,7 +32,7 @@ pub(crate) struct Report {
     pub(crate) held_ms: Option<u64>,
     /// `done`, `busy`, `lost`, `not_started`, `signal`, `unreachable`, `unfit`, `usage`, `bug`.
     pub(crate) outcome: &'static str,
-    /// Why it was lost: `time_ended`, `gone`, `no_guardian`.
+    /// Why it was lost: `time_ended`, `gone`, `broken`, `no_guardian`.
     pub(crate) reason: Option<&'static str>,
     pub(crate) child_code: Option<u8>,
     pub(crate) child_signal: Option<u8>,
@@ -89,6 +89,7 @@ impl Report {
             Why::TimeEnded => "time_ended",
             Why::NoGuardian => "no_guardian",
             Why::Lost => "gone",
+            Why::Broken => "broken",
         });
     }
 

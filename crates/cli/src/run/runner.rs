@@ -23,6 +23,7 @@ use super::terminal::{self, Terminal};
 use super::times::Times;
 use super::{GUARDIAN, job, own_group, this_program};
 use crate::exit::{Exit, Failure};
+use crate::{human, output};
 
 /// The deadline is looked at this often in a lease, for renewals that moved it and for clocks that jumped,
 const LOOKS: u32 = 40;
@@ -67,6 +68,8 @@ pub(crate) enum Why {
     TimeEnded,
     /// The store no longer had the lock.
     Lost,
+    /// An operator took the lock away.
+    Broken,
     /// The guardian was killed, and without it nothing is safe.
     NoGuardian,
 }
@@ -179,6 +182,12 @@ impl Runner {
         }
     }
 
+    /// After a break, the last one that was told still stands; after another loss, none does.
+    fn deadline_or_told(&self, guard: &Guard) -> Moment {
+        let told = if self.loss == Some(Loss::Broken) { self.told } else { Moment::default() };
+        deadline(guard).unwrap_or(told)
+    }
+
     /// What the guardian says.
     fn hear(&mut self, message: Option<Message>) -> Option<Outcome> {
         match message {
@@ -195,7 +204,8 @@ impl Runner {
     fn gone(&self, forced: bool) -> Outcome {
         match (self.loss, forced, self.ended) {
             (None, false, Some(ended)) => Outcome::Done(ended),
-            (Some(Loss::Gone | Loss::Broken), ..) => Outcome::CutOff(Why::Lost, self.ended),
+            (Some(Loss::Gone), ..) => Outcome::CutOff(Why::Lost, self.ended),
+            (Some(Loss::Broken), ..) => Outcome::CutOff(Why::Broken, self.ended),
             _ => Outcome::CutOff(Why::TimeEnded, self.ended),
         }
     }
@@ -222,6 +232,9 @@ impl Runner {
 
     fn tell_deadline(&mut self, guard: &Guard) {
         self.speak();
+        if self.loss == Some(Loss::Broken) && leasehold_clock::now() >= self.times.kill_at(self.told) {
+            self.kill();
+        }
         let Some(deadline) = deadline(guard) else { return }; // the lost signal says so
         if !self.unsaid.is_empty() {
             return; // the newest is told when there is room
@@ -232,9 +245,23 @@ impl Runner {
         }
     }
 
-    /// The guardian may itself be stopped: so it is woken, and this process kills too.
+    /// Nothing may run any more, or, where an operator took the lock away, only until the deadline that it had.
     fn lose(&mut self, loss: Loss) {
         self.loss = Some(loss);
+        let left = self.times.kill_at(self.told).since(leasehold_clock::now());
+        if loss != Loss::Broken || left.is_zero() {
+            return self.kill();
+        }
+        let _ = kill_process(Pid::from_child(&self.guardian), Signal::CONT);
+        self.say(Message::Broken);
+        output::note(&format!(
+            "an operator took the lock away: the command was asked to end, and is ended in {}",
+            human::span(left)
+        ));
+    }
+
+    /// The guardian may itself be stopped: so it is woken, and this process kills too.
+    fn kill(&mut self) {
         let guardian = Pid::from_child(&self.guardian);
         let _ = kill_process(guardian, Signal::CONT);
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
@@ -280,7 +307,7 @@ impl Runner {
                 Reaped::Nobody if descendants::is_deserted(&left) => break,
                 Reaped::Nothing if descendants::has_only_others(&left) => break,
                 Reaped::Nothing | Reaped::Nobody => {
-                    let deadline = deadline(guard).unwrap_or_default();
+                    let deadline = self.deadline_or_told(guard);
                     if leasehold_clock::now() >= self.times.kill_after(asked, deadline) {
                         left.signal(Signal::KILL);
                     }

@@ -73,3 +73,53 @@ fn a_free_name_has_nothing_to_break() {
     place.run(&["break", "a", "--yes"]).is(0).says("free");
     place.run(&["break", "a,b", "--yes", "--now"]).is(0).says("\"a\" is free").says("\"b\" is free");
 }
+
+/// Who decided to break one holder's lock does not take it from the next.
+#[test]
+fn only_while_a_fence_holds_it() {
+    let place = Place::new();
+    let old = place.acquire("a", "me").to_string();
+    place.run(&["release", "a", "--owner", "me"]).is(0);
+    place.run(&["break", "a", "--yes", "--fence", &old]).is(0).says("\"a\" is free");
+    let new = place.acquire("a", "you").to_string();
+    for how in [&["--now"][..], &[]] {
+        let refused = place.run(&[&["break", "a", "--yes", "--fence", &old], how].concat());
+        refused.fails(77, &format!("not held under fence {old}")).fails(77, "'leasehold show a'");
+    }
+    let refused = place.run(&["break", "a", "--yes", "--fence", &old, "--json"]).is(77).json();
+    assert_eq!((&refused["broke"], &refused["owner"]), (&false.into(), &"you".into()));
+    assert_eq!(place.shown("a")["broken"], false);
+    place.run(&["break", "a", "--yes", "--fence", &new]).is(0);
+    assert_eq!(place.shown("a")["broken"], true);
+    place.run(&["break", "a,b", "--yes", "--fence", &new]).fails(64, "one lock");
+}
+
+#[test]
+fn as_json() {
+    let place = Place::new();
+    place.run(&["break", "a", "--yes", "--json"]).is(0);
+    let fence = place.acquire("a", "me");
+    let broke = place.run(&["break", "a", "--yes", "--json"]).is(0).json();
+    assert_eq!((&broke["broke"], &broke["name"], &broke["held"]), (&true.into(), &"a".into(), &true.into()));
+    assert_eq!((&broke["fence"], &broke["owner"]), (&fence.into(), &"me".into()));
+    let both = place.run(&["break", "a,b", "--yes", "--now", "--json"]).is(0).json();
+    let locks = both["locks"].as_array().unwrap();
+    assert_eq!(
+        (&locks[0]["broke"], &locks[1]["broke"], &locks[1]["held"]),
+        (&true.into(), &false.into(), &false.into())
+    );
+    let nobody = place.run(&["break", "a", "--yes", "--json"]).is(0).json();
+    assert_eq!((&nobody["broke"], &nobody["held"]), (&false.into(), &false.into()));
+}
+
+/// For a record that is ahead of the clock: what it means is said.
+#[test]
+fn a_fence_can_be_forgotten() {
+    let place = Place::new();
+    place.acquire("a", "me");
+    place
+        .run(&["break", "a", "--yes", "--now", "--reset-fence"])
+        .is(0)
+        .says("its fences begin again at the store's clock");
+    assert!(place.run(&["break", "--help"]).is(0).out.contains("may be smaller than earlier ones"));
+}

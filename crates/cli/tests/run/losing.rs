@@ -18,24 +18,61 @@ fn occupied(place: &Place) -> Connection {
 }
 
 #[test]
-fn a_lock_that_is_taken_away_ends_the_command_and_all_that_it_started() {
-    for how in [&["--yes", "--now"][..], &["--yes"]] {
-        let place = Place::new();
-        let line = "setsid sh -c 'trap \"touch asked\" TERM; echo $$; while :; do sleep 0.01; done' & wait";
-        let running = Running::start(place.shell("x --keep 6s --report report.json", line));
-        let left = Pid::from_raw(running.line().parse().unwrap()).unwrap();
-        let mut taken = place.program();
-        taken.args(["break", "x"]).args(how);
-        assert_eq!(code(&output(taken)), 0);
-        let (status, said) = running.end();
-        assert_eq!(status.code(), Some(76), "{said}");
-        assert!(kill_process(left, Signal::CONT).is_err(), "it is gone before the runner is");
-        assert!(said.contains("the store no longer had it"), "{said}");
-        let report = report(&place);
-        assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"gone".into()));
-        assert!(report["child_signal"] == 9 && !place.path("asked").exists(), "at once, and without asking");
-        assert_eq!(code(&output(place.run("x", &["true"]))), 0);
-    }
+fn a_lock_that_is_taken_away_at_once_ends_the_command_and_all_that_it_started() {
+    let place = Place::new();
+    let line = "setsid sh -c 'trap \"touch asked\" TERM; echo $$; while :; do sleep 0.01; done' & wait";
+    let running = Running::start(place.shell("x --keep 6s --report report.json", line));
+    let left = Pid::from_raw(running.line().parse().unwrap()).unwrap();
+    taken(&place, &["--now"]);
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(76), "{said}");
+    assert!(kill_process(left, Signal::CONT).is_err(), "it is gone before the runner is");
+    assert!(said.contains("the store no longer had it"), "{said}");
+    let report = report(&place);
+    assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"gone".into()));
+    assert!(report["child_signal"] == 9 && !place.path("asked").exists(), "at once, and without asking");
+    assert_eq!(code(&output(place.run("x", &["true"]))), 0);
+}
+
+fn taken(place: &Place, how: &[&str]) {
+    let mut taken = place.program();
+    taken.args(["break", "x", "--yes"]).args(how);
+    assert_eq!(code(&output(taken)), 0);
+}
+
+/// Nobody else can have it before its lease is over: until then the command may end in order.
+#[test]
+fn a_lock_that_an_operator_takes_away_leaves_the_command_the_time_that_is_left() {
+    let place = Place::new();
+    let line = "trap 'echo asked; exec sleep 600' TERM; echo ready; while :; do sleep 0.01; done";
+    let running = Running::start(place.shell("x --keep 12s --grace 0s --report report.json", line));
+    assert_eq!(running.line(), "ready");
+    taken(&place, &[]);
+    assert_eq!(running.line(), "asked", "before it is killed, though the grace is 0");
+    let told = running.error_line();
+    assert!(told.contains("an operator took the lock away") && told.contains("asked to end"), "{told}");
+    assert!(!place.is_free("x"), "nobody has it before the lease is over");
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(76), "{said}");
+    assert!(said.contains("an operator took it away, and the command was ended"), "{said}");
+    let report = report(&place);
+    assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"broken".into()));
+    assert_eq!(report["child_signal"], 9, "it did not end by itself: {report}");
+}
+
+/// One that ends in order is done with its lock, though its lease is not over.
+#[test]
+fn a_command_that_ends_when_its_lock_is_taken_away_lets_the_next_one_in() {
+    let place = Place::new();
+    let line = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let running = Running::start(place.shell("x --keep 1m --report report.json", line));
+    assert_eq!(running.line(), "ready");
+    taken(&place, &[]);
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(76), "{said}");
+    let report = report(&place);
+    assert_eq!((&report["reason"], &report["child_code"]), (&"broken".into(), &3.into()), "{report}");
+    assert!(place.is_free("x"));
 }
 
 #[test]
