@@ -4,10 +4,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use leasehold::{Attempt, Client, ErrorKind, Guard, Name};
+use leasehold_core::Moment;
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::run::{self, Destination, Job, Outcome, Plan, Report, Signals, Why};
+use crate::run::{self, Destination, Job, NotEnded, Outcome, Plan, Report, Signals, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
 use crate::{human, names, output, runtime, store};
@@ -26,9 +27,6 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> 
     }
     done
 }
-
-/// The longest grace where none is given.
-const GRACE_MAX: Duration = Duration::from_secs(5);
 
 struct Run<'a> {
     args: &'a RunArgs,
@@ -106,6 +104,7 @@ impl Run<'_> {
         signals: &mut Signals,
         report: &mut Report,
     ) -> Result<Exit, Failure> {
+        let granted = leasehold_clock::now();
         let others = plan.joined.as_ref().map(|outer| outer.other_grants(guard)).unwrap_or_default();
         if !others.is_empty() {
             return Err(self.outer_lost(&others, client, report));
@@ -124,19 +123,20 @@ impl Run<'_> {
         if self.settings.verbose > 0 {
             output::note(&format!("{:?} is ours, with fence {}", guard.name().as_str(), guard.fence()));
         }
-        let began = Instant::now();
-        let outcome = run::run(self.job(plan, guard, client)?, guard, signals).await?;
-        self.told(&outcome, began.elapsed(), guard, client, report)
+        let outcome = run::run(self.job(plan, granted, guard, client)?, guard, signals).await?;
+        self.told(&outcome, guard, client, report)
     }
 
-    fn job(&self, plan: &Plan, guard: &Guard, client: &Client) -> Result<Job, Failure> {
+    fn job(&self, plan: &Plan, granted: Moment, guard: &Guard, client: &Client) -> Result<Job, Failure> {
         let unready = |error| Failure::new(Exit::BUG, format!("the guardian could not be prepared: {error}"));
         let mut variables = run::variables(guard, client.store_label(), &plan.around)?;
-        variables.extend(run::store_variables(&self.settings.store, self.args.pass_secrets)?);
+        variables.extend(run::store_variables(&self.settings.store, self.args.pass_secrets));
         Ok(Job {
             words: run::words(self.args),
             variables,
             lease: plan.lease,
+            is_fixed: self.args.lease.is_some(),
+            end: self.args.max_hold.map(|most| granted + most),
             times: plan.times,
             is_joined: plan.joined.is_some(),
             alive: leasehold_file::live_files().map_err(unready)?,
@@ -144,14 +144,7 @@ impl Run<'_> {
     }
 
     /// How the process ends.
-    fn told(
-        &self,
-        outcome: &Outcome,
-        ran: Duration,
-        guard: &Guard,
-        client: &Client,
-        report: &mut Report,
-    ) -> Result<Exit, Failure> {
+    fn told(&self, outcome: &Outcome, guard: &Guard, client: &Client, report: &mut Report) -> Result<Exit, Failure> {
         match outcome {
             Outcome::NotStarted(error) => {
                 report.outcome = "not_started";
@@ -162,10 +155,10 @@ impl Run<'_> {
                 report.ended(*ended);
                 Ok(Exit::other(ended.code()))
             }
-            Outcome::CutOff(why, ended) => {
+            Outcome::CutOff(why, ended, not_ended) => {
                 report.lost(*why);
                 ended.iter().for_each(|ended| report.ended(*ended));
-                Err(self.lost(&names::lost(guard), client, self.reason(*why, ran)))
+                Err(self.cut_off(*why, *not_ended, guard, client))
             }
         }
     }
@@ -185,16 +178,35 @@ impl Run<'_> {
         }
     }
 
-    fn reason(&self, why: Why, ran: Duration) -> &'static str {
-        match why {
-            Why::Lost => "the store no longer had it, and the command was ended",
-            Why::Broken => "an operator took it away, and the command was ended",
-            Why::NoGuardian => "the guardian was killed, and so the command was ended",
-            Why::TimeEnded if self.args.lease.is_some() => "the lease ended, and the command was ended with it",
-            Why::TimeEnded if self.args.max_hold.is_some_and(|most| is_all_of(ran, most, self.args.grace)) => {
-                "--max-hold was over, and the command was ended with it"
+    fn cut_off(&self, why: Why, not_ended: Option<NotEnded>, guard: &Guard, client: &Client) -> Failure {
+        let what = match why {
+            Why::Lost => "the store no longer had it",
+            Why::Broken => "an operator took it away",
+            Why::NoGuardian => "the guardian was killed",
+            Why::TimeEnded if self.args.lease.is_some() => "the lease ended",
+            Why::TimeEnded => "it could not be renewed in time",
+            Why::MaxHold => "--max-hold was over",
+        };
+        let then = match (why, not_ended) {
+            (_, Some(NotEnded { pid, is_kept: true })) => {
+                format!("process {pid} could not be ended, and the lock was kept until it ended by itself")
             }
-            Why::TimeEnded => "it could not be renewed in time, and the command was ended before another could have it",
+            (_, Some(NotEnded { pid, is_kept: false })) => {
+                format!("process {pid} could not be ended, and worked on without the lock")
+            }
+            (Why::TimeEnded, None) if self.args.lease.is_none() => {
+                "the command was ended before another could have it".into()
+            }
+            (Why::TimeEnded | Why::MaxHold, None) => "the command was ended with it".into(),
+            (_, None) => "the command was ended".into(),
+        };
+        let failure = self.lost(&names::lost(guard), client, &format!("{what}, and {then}"));
+        match not_ended {
+            Some(_) => failure.with_hint(
+                "this user could not end what runs as another one: use 'sudo leasehold run NAME -- COMMAND' \
+                 instead of 'leasehold run NAME -- sudo COMMAND'",
+            ),
+            None => failure,
         }
     }
 
@@ -213,27 +225,6 @@ impl Run<'_> {
     }
 }
 
-/// Whether a command that ran for so long was ended by `--max-hold`, and not by a lease that ended before: it is ended with the grace
-/// before that, and a little earlier still where clocks differ.
-fn is_all_of(ran: Duration, most: Duration, grace: Option<Duration>) -> bool {
-    let grace = grace.unwrap_or_else(|| GRACE_MAX.min(most / 6));
-    ran + grace + most / 50 + Duration::from_millis(100) >= most
-}
-
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn max_hold_is_told_from_a_lease_that_was_not_renewed() {
-        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3_600));
-        assert!(is_all_of(hour - second * 5, hour, None));
-        assert!(!is_all_of(second * 30, hour, None));
-        assert!(is_all_of(hour / 2 + second, hour, Some(hour / 2 - second)));
-        assert!(is_all_of(Duration::from_millis(250), Duration::from_millis(300), None));
-    }
 }

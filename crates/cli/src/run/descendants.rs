@@ -106,6 +106,15 @@ impl Descendants {
         }
     }
 
+    /// The first one that this user may not end, such as what `sudo` started, as far as there is time to look.
+    #[cfg(target_os = "linux")]
+    pub(super) fn beyond_reach(&self, until: Moment) -> Option<(Pid, String)> {
+        use rustix::process::test_kill_process;
+        let all = system::below(self.root, &self.others, until);
+        let found = all.iter().find(|process| test_kill_process(process.pid) == Err(rustix::io::Errno::PERM))?;
+        Some((found.pid, found.describe()))
+    }
+
     /// Who they are, for people.
     #[cfg(target_os = "linux")]
     pub(super) fn names(&self) -> Vec<String> {
@@ -127,6 +136,10 @@ impl Descendants {
 
     pub(super) fn ask_until(&self, signal: Signal, _: Moment) {
         self.signal(signal);
+    }
+
+    pub(super) fn beyond_reach(&self, _: Moment) -> Option<(Pid, String)> {
+        None
     }
 
     pub(super) fn names(&self) -> Vec<String> {

@@ -52,25 +52,23 @@ pub(crate) fn variables(guard: &Guard, store_label: &str, around: &Around) -> Re
 
 /// The variables that say where the locks are. The command gets no password, unless it is to have it: a `run` inside it reads the
 /// password file.
-pub(crate) fn store_variables(store: &StoreSettings, pass_secrets: bool) -> Result<Vec<Variable>, Failure> {
+pub(crate) fn store_variables(store: &StoreSettings, pass_secrets: bool) -> Vec<Variable> {
     let mut variables: Vec<Variable> = Vec::new();
-    if !store.is_default {
-        let url = store.url.as_str();
-        let told = if pass_secrets { url.to_owned() } else { leasehold::without_password(url)? };
-        variables.push((settings::STORE, Some(told.into())));
-    }
-    match &store.password {
+    if let Some(Password::File(path)) = &store.password {
         // A pipe is read once, and not by two.
-        Some(Password::File(path)) => {
-            let path = std::path::absolute(path).ok().filter(|path| path.is_file());
-            variables.push((settings::PASSWORD_FILE, path.map(Into::into)));
-        }
-        Some(Password::Text(_)) | None => {}
+        let path = std::path::absolute(path).ok().filter(|path| path.is_file());
+        variables.push((settings::PASSWORD_FILE, path.map(Into::into)));
     }
-    if !pass_secrets {
-        variables.push((settings::PASSWORD, None));
+    if pass_secrets {
+        return variables;
     }
-    Ok(variables)
+    if let Some(url) = std::env::var_os(settings::STORE) {
+        // One that makes no sense was not used, and may have a password in it all the same.
+        let told = url.to_str().and_then(|url| leasehold::without_password(url).ok());
+        variables.push((settings::STORE, told.map(Into::into)));
+    }
+    variables.push((settings::PASSWORD, None));
+    variables
 }
 
 /// A `run` around this one.

@@ -79,6 +79,10 @@ struct Guardian {
     state: State,
     /// When to tell people who is left.
     tell_at: Option<Moment>,
+    /// Somebody was found whom this user may not end, and people were told.
+    is_beyond_reach: bool,
+    /// The runner said that the lock is lost.
+    is_lost: bool,
     /// They show that the holder is alive, to the end.
     _keep: Vec<OwnedFd>,
 }
@@ -133,6 +137,8 @@ impl Guardian {
             times: start.times,
             state: State::Running,
             tell_at: None,
+            is_beyond_reach: false,
+            is_lost: false,
             _keep: keep,
         }))
     }
@@ -216,7 +222,11 @@ impl Guardian {
     fn told(&mut self, message: Option<Message>) {
         match message {
             Some(Message::Deadline(deadline)) => self.deadline = told_deadline(deadline),
-            Some(Message::Lost) => self.kill(leasehold_clock::now()),
+            Some(Message::Lost) => {
+                self.is_lost = true;
+                self.kill(leasehold_clock::now());
+            }
+            Some(Message::Kill) => self.kill(leasehold_clock::now()),
             // All the time that is left is the command's, to end in order.
             Some(Message::Broken) => self.ask_by(self.times.kill_at(self.deadline)),
             Some(Message::Signal(number)) => self.pass_on(number),
@@ -284,6 +294,7 @@ impl Guardian {
             self.descendants.ask_until(Signal::TERM, kill_at);
             // One that is stopped could not heed it.
             self.descendants.ask_until(Signal::CONT, kill_at);
+            self.look_beyond_reach(kill_at);
             self.act(leasehold_clock::now());
         }
     }
@@ -295,11 +306,34 @@ impl Guardian {
         if !planted::is(Bug::NeverKills) {
             self.descendants.signal(Signal::KILL);
         }
+        if !matches!(self.state, State::Killing { .. }) {
+            self.look_beyond_reach(self.deadline);
+        }
         let now = leasehold_clock::now();
         self.state = State::Killing { next: now + if now < self.deadline { ROUND.0 } else { ROUND.1 } };
     }
 
-    fn tell_people(&self) {
+    /// Whoever cannot be ended must not work beside the next holder: so the runner keeps the lock, and people are told.
+    fn look_beyond_reach(&mut self, until: Moment) {
+        if self.is_beyond_reach {
+            return;
+        }
+        let Some((pid, name)) = self.descendants.beyond_reach(until) else { return };
+        self.is_beyond_reach = true;
+        let pid = pid.as_raw_nonzero();
+        self.tell(Message::NotEnded(pid.get()));
+        let lock = match (self.runner.is_some(), self.is_lost) {
+            (true, false) => "the lock is kept until it ends, for as long as the store can be told",
+            _ => "the lock cannot be kept, so it may work beside the next holder",
+        };
+        print(format!(
+            "this user may not end {name}: {lock}; end it as a user who may ('kill {pid}'), and next time run 'sudo leasehold run' \
+             instead of 'leasehold run sudo'"
+        ));
+    }
+
+    fn tell_people(&mut self) {
+        self.look_beyond_reach(Moment::NEVER);
         let names = self.descendants.names().join(", ");
         let lock = std::env::var("LEASEHOLD_NAME").unwrap_or_default();
         let text = match self.state {
@@ -307,8 +341,7 @@ impl Guardian {
             State::Killing { .. } => format!("these do not end, though they were killed: {names}"),
             _ => format!("the command has ended, and the lock {lock:?} is kept until these have, too: {names}"),
         };
-        // Beside this thread: nobody may be reading, and the guardian must never wait for anybody.
-        let _ = std::thread::Builder::new().spawn(move || writeln!(io::stderr(), "leasehold: {text}"));
+        print(text);
     }
 
     fn give_back(&self) {
@@ -334,6 +367,11 @@ impl Guardian {
             let _ = rustix::process::kill_process(runner, Signal::CONT);
         }
     }
+}
+
+/// Beside this thread: nobody may be reading, and the guardian must never wait for anybody.
+fn print(text: String) {
+    let _ = std::thread::Builder::new().spawn(move || writeln!(io::stderr(), "leasehold: {text}"));
 }
 
 fn told_deadline(deadline: Moment) -> Moment {

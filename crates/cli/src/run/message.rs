@@ -30,6 +30,8 @@ pub(super) enum Message {
     Deadline(Moment),
     /// To the guardian: the lock is lost, end everything now.
     Lost,
+    /// To the guardian: the time of the command is over, and the lock is held.
+    Kill,
     /// To the guardian: an operator took the lock away, and nobody else has it before the deadline.
     Broken,
     /// To the guardian: pass this signal on.
@@ -44,6 +46,8 @@ pub(super) enum Message {
     Stopped(i32),
     /// To the runner: the command has ended. Others that it left may still run.
     Ended(Ended),
+    /// To the runner: this process cannot be ended by this user.
+    NotEnded(i32),
     /// To the runner: nothing runs any more; whether the guardian had to end it.
     Gone(bool),
 }
@@ -73,6 +77,7 @@ impl Message {
             Self::Deadline(moment) => (b'd', moment.as_nanos()),
             Self::Lost => (b'l', 0),
             Self::Broken => (b'b', 0),
+            Self::Kill => (b'k', 0),
             Self::Signal(number) => (b's', widened(number)),
             Self::Continue => (b'c', 0),
             Self::Started(pid) => (b'S', widened(pid)),
@@ -80,6 +85,7 @@ impl Message {
             Self::Stopped(number) => (b'T', widened(number)),
             Self::Ended(Ended::Code(code)) => (b'E', code.into()),
             Self::Ended(Ended::Signal(number)) => (b'K', number.into()),
+            Self::NotEnded(pid) => (b'P', widened(pid)),
             Self::Gone(forced) => (b'G', forced.into()),
         };
         let mut bytes = [kind; BYTES];
@@ -97,6 +103,7 @@ impl Message {
             b'd' => Self::Deadline(Moment::from_nanos(value)),
             b'l' => Self::Lost,
             b'b' => Self::Broken,
+            b'k' => Self::Kill,
             b's' => Self::Signal(number()?),
             b'c' => Self::Continue,
             b'S' => Self::Started(number()?),
@@ -104,6 +111,7 @@ impl Message {
             b'T' => Self::Stopped(number()?),
             b'E' => Self::Ended(Ended::Code(small()?)),
             b'K' => Self::Ended(Ended::Signal(small()?)),
+            b'P' => Self::NotEnded(number()?),
             b'G' => Self::Gone(value != 0),
             _ => return None,
         })
@@ -225,6 +233,7 @@ mod tests {
             Message::Deadline(Moment::from_nanos(u64::MAX)),
             Message::Lost,
             Message::Broken,
+            Message::Kill,
             Message::Signal(15),
             Message::Continue,
             Message::Started(4_194_303),
@@ -232,6 +241,7 @@ mod tests {
             Message::Stopped(20),
             Message::Ended(Ended::Code(255)),
             Message::Ended(Ended::Signal(9)),
+            Message::NotEnded(17),
             Message::Gone(true),
             Message::Gone(false),
         ] {

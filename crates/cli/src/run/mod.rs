@@ -29,7 +29,7 @@ pub(crate) use environment::{held_around, store_variables, variables};
 pub(crate) use job::own_group;
 pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::Report;
-pub(crate) use runner::{Job, Outcome, Why, run};
+pub(crate) use runner::{Job, NotEnded, Outcome, Why, run};
 pub(crate) use signals::{Signals, outlive_file_limit};
 pub(crate) use terminal::{hear_signals, without_stops};
 

@@ -26,6 +26,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(args: &RunArgs, client: &Client, names: &[Name]) -> Result<Self, Failure> {
         let lease = args.lease.or(args.keep).unwrap_or_else(|| client.defaults().term.lease());
+        let lease = lease.min(args.max_hold.unwrap_or(Duration::MAX));
         let times = times(args, lease)?;
         let around = Around::of_process();
         let joined = joined(&around, args.who.owner.as_deref(), names, client)?;
@@ -46,7 +47,7 @@ impl Plan {
 
 fn with_options(mut lock: Lock, args: &RunArgs, lease: Duration) -> Lock {
     lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
-    lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
+    // Not with `max_hold`: the lock is kept for as long as something runs that could not be ended by then.
     args.who.label.iter().fold(lock, Lock::label)
 }
 

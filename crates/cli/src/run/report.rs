@@ -86,7 +86,7 @@ impl Report {
     pub(crate) fn lost(&mut self, why: Why) {
         self.outcome = LOST;
         self.reason = Some(match why {
-            Why::TimeEnded => "time_ended",
+            Why::TimeEnded | Why::MaxHold => "time_ended",
             Why::NoGuardian => "no_guardian",
             Why::Lost => "gone",
             Why::Broken => "broken",

@@ -2,6 +2,7 @@
 //!
 //! The lock is not given back here, and must not be before this has said how the command ended: until then something may run.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,6 +44,10 @@ pub(crate) struct Job {
     /// Variables that it gets besides the inherited ones, and those that it does not inherit.
     pub(crate) variables: Vec<Variable>,
     pub(crate) lease: Duration,
+    /// The lease is not renewed.
+    pub(crate) is_fixed: bool,
+    /// When nothing may run any more, whatever is left of the lease.
+    pub(crate) end: Option<Moment>,
     pub(crate) times: Times,
     /// Another `run` around this one has the same lock: the command stays in its process group.
     pub(crate) is_joined: bool,
@@ -57,8 +62,16 @@ pub(crate) enum Outcome {
     NotStarted(io::Error),
     /// It ran to its end.
     Done(Ended),
-    /// It was ended, or ran on too long.
-    CutOff(Why, Option<Ended>),
+    /// It was ended, or ran on too long; and what could not be ended.
+    CutOff(Why, Option<Ended>, Option<NotEnded>),
+}
+
+/// A process that this user may not end. It has ended by itself since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NotEnded {
+    pub(crate) pid: i32,
+    /// The lock was kept until then.
+    pub(crate) is_kept: bool,
 }
 
 /// Why a command was ended.
@@ -66,6 +79,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Why {
     /// The time of the lock had come to its end.
     TimeEnded,
+    /// So had the time that was set by `--max-hold`.
+    MaxHold,
     /// The store no longer had the lock.
     Lost,
     /// An operator took the lock away.
@@ -109,7 +124,13 @@ struct Runner {
     command: Option<Pid>,
     ended: Option<Ended>,
     loss: Option<Loss>,
+    not_ended: Option<i32>,
     is_joined: bool,
+    lease: Duration,
+    is_fixed: bool,
+    end: Option<Moment>,
+    /// This process has killed by itself.
+    has_killed: bool,
 }
 
 impl Runner {
@@ -127,7 +148,7 @@ impl Runner {
         let others = descendants::children();
         let (ours, theirs) = UnixStream::pair()?;
         let guardian = start_guardian(theirs.into(), &job.variables)?;
-        let deadline = deadline(guard).unwrap_or_default();
+        let deadline = told(guard, job.end).unwrap_or_default();
         let home = own_group().map_or(0, |group| group.as_raw_nonzero().get());
         let start = Start { deadline, times: job.times, home, place, words: job.words };
         start.send(&ours, input.as_fd(), &job.alive)?;
@@ -149,13 +170,19 @@ impl Runner {
             command: None,
             ended: None,
             loss: None,
+            not_ended: None,
             is_joined,
+            lease: job.lease,
+            is_fixed: job.is_fixed,
+            end: job.end,
+            has_killed: false,
         })
     }
 
     async fn watch(&mut self, guard: &Guard, signals: &mut Signals, mut jobs: Signals) -> io::Result<Outcome> {
         let lost = guard.lost_signal();
         let mut lost = std::pin::pin!(lost.wait());
+        let mut extended = std::pin::pin!(extended(guard, self.lease));
         let mut look = tokio::time::interval(self.look_every);
         let mut heard = [0; message::BYTES];
         let mut count = 0;
@@ -174,6 +201,7 @@ impl Runner {
                         }
                     }
                 },
+                never = &mut extended, if self.is_fixed && self.not_ended.is_some() && self.loss.is_none() => match never {},
                 loss = &mut lost, if self.loss.is_none() => self.lose(loss.unwrap_or(Loss::TimeEnded)),
                 number = signals.next() => self.pass_on(number),
                 number = jobs.next() => self.job_control(number),
@@ -195,6 +223,7 @@ impl Runner {
             Some(Message::NotStarted(errno)) => return Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno))),
             Some(Message::Stopped(_)) => self.stop(),
             Some(Message::Ended(ended)) => self.ended = Some(ended),
+            Some(Message::NotEnded(pid)) => self.not_ended = Some(pid),
             Some(Message::Gone(forced)) => return Some(self.gone(forced)),
             _ => {}
         }
@@ -202,12 +231,15 @@ impl Runner {
     }
 
     fn gone(&self, forced: bool) -> Outcome {
-        match (self.loss, forced, self.ended) {
-            (None, false, Some(ended)) => Outcome::Done(ended),
-            (Some(Loss::Gone), ..) => Outcome::CutOff(Why::Lost, self.ended),
-            (Some(Loss::Broken), ..) => Outcome::CutOff(Why::Broken, self.ended),
-            _ => Outcome::CutOff(Why::TimeEnded, self.ended),
-        }
+        let why = match (self.loss, forced, self.ended) {
+            (None, false, Some(ended)) => return Outcome::Done(ended),
+            (Some(Loss::Gone), ..) => Why::Lost,
+            (Some(Loss::Broken), ..) => Why::Broken,
+            (None, ..) if Some(self.told) == self.end => Why::MaxHold,
+            _ => Why::TimeEnded,
+        };
+        let not_ended = self.not_ended.map(|pid| NotEnded { pid, is_kept: self.loss.is_none() });
+        Outcome::CutOff(why, self.ended, not_ended)
     }
 
     fn stop(&mut self) {
@@ -232,10 +264,12 @@ impl Runner {
 
     fn tell_deadline(&mut self, guard: &Guard) {
         self.speak();
-        if self.loss == Some(Loss::Broken) && leasehold_clock::now() >= self.times.kill_at(self.told) {
+        // The guardian does that, unless it is stopped.
+        let end = if self.loss == Some(Loss::Broken) { Some(self.told) } else { self.end };
+        if end.is_some_and(|end| leasehold_clock::now() >= self.times.kill_at(end)) && !self.has_killed {
             self.kill();
         }
-        let Some(deadline) = deadline(guard) else { return }; // the lost signal says so
+        let Some(deadline) = told(guard, self.end) else { return }; // the lost signal says so
         if !self.unsaid.is_empty() {
             return; // the newest is told when there is room
         }
@@ -262,12 +296,13 @@ impl Runner {
 
     /// The guardian may itself be stopped: so it is woken, and this process kills too.
     fn kill(&mut self) {
+        self.has_killed = true;
         let guardian = Pid::from_child(&self.guardian);
         let _ = kill_process(guardian, Signal::CONT);
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
         // Not all that is below this process: it may have had children before it became a runner.
         Descendants::below(guardian, group).signal(Signal::KILL);
-        self.say(Message::Lost);
+        self.say(if self.loss.is_some() { Message::Lost } else { Message::Kill });
     }
 
     /// A guardian that cannot be told has gone, and the end of the connection says so. One that does not listen, for it is stopped, is
@@ -319,8 +354,22 @@ impl Runner {
         if let Some(terminal) = own_group().and_then(|home| Terminal::new(&self.input, home, self.command)) {
             terminal.give_back();
         }
-        Outcome::CutOff(Why::NoGuardian, self.ended)
+        Outcome::CutOff(Why::NoGuardian, self.ended, None)
     }
+}
+
+/// Keeps a fixed lease for longer than was asked for, while something that could not be ended may work under it.
+async fn extended(guard: &Guard, lease: Duration) -> Infallible {
+    loop {
+        // Where that fails, the lost signal says what became of it.
+        let _ = guard.extend(lease).await;
+        tokio::time::sleep(lease / 3).await;
+    }
+}
+
+/// Until when the command may run.
+fn told(guard: &Guard, end: Option<Moment>) -> Option<Moment> {
+    deadline(guard).map(|deadline| end.map_or(deadline, |end| deadline.min(end)))
 }
 
 /// Until when the holder may act. Counted from before it was asked for, so that it is never too late.

@@ -64,6 +64,16 @@ fn locks_are_as_documented() {
 }
 
 #[test]
+fn broken_locks_are_as_documented() {
+    let place = Place::new();
+    place.acquire("a", "me");
+    let mut broke = place.run(&["break", "a", "--yes", "--json"]).is(0).json();
+    let one_more = broke.as_object_mut().unwrap().remove("broke").unwrap();
+    is_as_documented(&serde_json::json!({ "broke": one_more }), "A lock that was broken");
+    is_as_documented(&broke, "A lock");
+}
+
+#[test]
 fn checks_are_as_documented() {
     let place = Place::new();
     let lines = place.run(&["doctor", "--json"]).is(0).json_lines();

@@ -129,9 +129,11 @@ fn a_command_gets_no_password() -> Checked {
     let by_url = inside(on(&with_password, &[]), &[]);
     assert!(by_url.contains(&format!("LEASEHOLD_STORE={without}\n")), "{by_url}");
     assert!(!by_url.contains("cret"), "{by_url}");
-    // What is told by the flag goes before what stands in the variable.
-    let by_flag = inside(on("redis://other", &["--store", &with_password]), &[]);
-    assert!(by_flag.contains(&format!("LEASEHOLD_STORE={without}\n")) && !by_flag.contains("other"), "{by_flag}");
+    // Also where the flag names another store.
+    let by_flag = inside(on("redis://u:cret@other", &["--store", &with_password]), &[]);
+    assert!(by_flag.contains("LEASEHOLD_STORE=redis://u@other\n") && !by_flag.contains("cret"), "{by_flag}");
+    let odd = inside(on("redis://u:?cret@other", &["--store", &with_password]), &[]);
+    assert!(!odd.contains("LEASEHOLD_STORE=") && !odd.contains("cret"), "{odd}");
     let mut variable = on(&without, &[]);
     variable.env("LEASEHOLD_PASSWORD", "se%cret");
     let by_variable = inside(variable, &[]);
