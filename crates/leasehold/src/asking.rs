@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 use crate::caught::Panic;
 use crate::event::Event;
 use crate::flight::{Flight, Landed};
+use crate::holder::Holder;
 use crate::mailbox::Mailbox;
 use crate::shell::{Mine, Shell};
 
@@ -36,6 +37,8 @@ pub(crate) struct Asking<'a> {
     /// What the store said last: for one whose time runs out.
     last: Last,
     waiting: bool,
+    /// Since when it wants a lock, where anybody listens.
+    began: Option<Moment>,
     done: bool,
 }
 
@@ -52,10 +55,19 @@ impl<'a> Asking<'a> {
         names: &'a Names,
         input: impl FnOnce(TicketId) -> Input,
     ) -> (Self, Option<Told>) {
+        Self::begin(shell, names, None, input)
+    }
+
+    fn begin(
+        shell: &'a Arc<Shell>,
+        names: &'a Names,
+        began: Option<Moment>,
+        input: impl FnOnce(TicketId) -> Input,
+    ) -> (Self, Option<Told>) {
         let mut state = shell.state();
         let id = state.table.ticket();
-        let mut asking =
-            Self { shell, id, names, flight: None, mailbox: None, last: Last::Nothing, waiting: false, done: false };
+        let (last, waiting, done) = (Last::Nothing, false, false);
+        let mut asking = Self { shell, id, names, flight: None, mailbox: None, last, waiting, began, done };
         let stepped = shell.step_locked(&mut state, input(id), Mine::Ticket(id));
         asking.be_reachable(&mut state, stepped.mail.told.as_ref());
         let told = stepped.send(shell, state).told;
@@ -63,7 +75,8 @@ impl<'a> Asking<'a> {
     }
 
     pub(crate) fn want(shell: &'a Arc<Shell>, names: &'a Names, want: Want) -> (Self, Option<Told>) {
-        Self::new(shell, names, |id| Input::Acquire(id, want))
+        let began = shell.is_heard().then(leasehold_clock::now);
+        Self::begin(shell, names, began, |id| Input::Acquire(id, want))
     }
 
     /// Before the mutex is let go, one who has to wait must have a mailbox, and one who is done must have none.
@@ -283,10 +296,30 @@ impl Drop for Asking<'_> {
         if self.done || self.shell.is_forked() {
             return;
         }
+        let busy = self.began.map(|_| match std::mem::replace(&mut self.last, Last::Nothing) {
+            Last::Nothing => self.known_to_be_busy(),
+            last => last,
+        });
         if let Some(grants) = self.leave() {
             self.shell.give_up(Some(Told::Granted(grants)), Some(self.names));
         }
+        if let Some(busy) = busy {
+            let holder = match busy {
+                Last::Busy(busy) => Holder::of(*busy),
+                _ => Holder::unknown(self.names.first().clone()),
+            };
+            self.shell.tell(|| Event::Cancelled {
+                name: self.names.first(),
+                waited: waited(self.began),
+                holder: &holder,
+            });
+        }
     }
+}
+
+/// How long a task has waited, where anybody listens.
+pub(crate) fn waited(began: Option<Moment>) -> std::time::Duration {
+    began.map(|began| leasehold_clock::now().since(began)).unwrap_or_default()
 }
 
 enum Wakes {

@@ -52,7 +52,9 @@ impl Shell {
     pub(crate) fn give_up(self: &Arc<Self>, told: Option<Told>, names: Option<&Names>) {
         match (told, names) {
             (Some(Told::Call(sending)), _) => {
-                self.step(Input::Unsent(sending.context), Mine::Nothing);
+                let mut state = self.state();
+                state.stats.unsent(&sending.request);
+                self.step_locked(&mut state, Input::Unsent(sending.context), Mine::Nothing).send(self, state);
             }
             (Some(Told::Granted(grants)), Some(names)) => {
                 for (grant, name) in grants.iter().zip(names.as_slice()) {

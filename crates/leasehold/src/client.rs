@@ -19,6 +19,7 @@ use crate::random;
 use crate::registry::StoreUrl;
 use crate::secret;
 use crate::shell::{Mine, Shell};
+use crate::stats::Stats;
 
 /// An acquire is not executed by the store later than this after it was sent.
 const CALL_LIMIT: Duration = Duration::from_secs(2);
@@ -320,6 +321,16 @@ impl Client {
         }
         let state = self.shell.state();
         state.table.len() + state.table.remnants() + state.mailboxes.len() + state.lost.len()
+    }
+
+    /// What this client has in use, and what it has done since it connected: a snapshot, for metrics. Reading it costs as much as
+    /// taking a mutex.
+    pub fn stats(&self) -> Stats {
+        if self.shell.is_forked() {
+            return Stats::default();
+        }
+        let state = self.shell.state();
+        Stats { guards: state.table.guards(), waiting: state.mailboxes.len(), names: state.table.len(), ..state.stats }
     }
 
     /// Gives back everything that this client holds, and waits for it. Waiting acquires end with an error; guards that are left are

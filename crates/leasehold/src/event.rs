@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::table::{How, Loss};
-use leasehold_core::{Fence, Name};
+use leasehold_core::{Error, Fence, Name};
+
+use crate::holder::Holder;
+use crate::lost::LossReport;
 
 /// Something that a client did or that happened to it.
 ///
@@ -39,6 +42,28 @@ pub enum Event<'a> {
     Busy {
         /// Which.
         name: &'a Name,
+        /// How long the task waited.
+        waited: Duration,
+        /// Who holds it, as far as is known.
+        holder: &'a Holder,
+    },
+    /// A task no longer wants the lock: its future was dropped before it had an answer.
+    Cancelled {
+        /// Which.
+        name: &'a Name,
+        /// How long the task waited.
+        waited: Duration,
+        /// Who holds it, as far as is known.
+        holder: &'a Holder,
+    },
+    /// A task did not get the lock, because of an error.
+    Failed {
+        /// Which.
+        name: &'a Name,
+        /// How long the task waited.
+        waited: Duration,
+        /// Why.
+        error: &'a Error,
     },
     /// Leases were renewed, or could not be.
     Renewed {
@@ -49,6 +74,24 @@ pub enum Event<'a> {
         /// Whether the store answered.
         answered: bool,
     },
+    /// A lock was not renewed: the store did not answer, refused, or could not tell. It is tried again until the time left is over.
+    RenewalFailed {
+        /// Which.
+        name: &'a Name,
+        /// Why.
+        error: &'a Error,
+        /// How long after the renewal was sent.
+        took: Duration,
+        /// How long the lock is still held without a renewal.
+        left: Duration,
+    },
+    /// A renewal was not answered for so long that it is sent again.
+    RenewalLate {
+        /// Which.
+        name: &'a Name,
+        /// How long the lock is still held without a renewal.
+        left: Duration,
+    },
     /// A lock was lost.
     Lost {
         /// Which.
@@ -57,6 +100,8 @@ pub enum Event<'a> {
         hold: u64,
         /// Why.
         loss: Loss,
+        /// When, after how long, and which renewals had failed before.
+        report: &'a LossReport,
     },
     /// A guard was given back: to the store, or to another task of this client.
     Released {
@@ -66,6 +111,8 @@ pub enum Event<'a> {
         hold: u64,
         /// Whether it was still held; a lost one is given back too, but not well.
         ok: bool,
+        /// How long it was held: where it was lost, until then.
+        held: Duration,
     },
     /// A guard left its lock to its owner: it is not given back, and this client knows nothing more of it.
     Left {
@@ -73,7 +120,41 @@ pub enum Event<'a> {
         name: &'a Name,
         /// The hold of its [`Event::Granted`].
         hold: u64,
+        /// How long it was held by this guard.
+        held: Duration,
     },
+}
+
+/// One list for both, so that a test that names every event knows each of them.
+macro_rules! kinds {
+    ($($variant:ident => $kind:literal,)*) => {
+        impl Event<'_> {
+            /// The kinds of all events.
+            pub const KINDS: &'static [&'static str] = &[$($kind,)*];
+
+            /// Which event it is, as a word for metrics.
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $kind,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Asked => "asked",
+    Granted => "granted",
+    Waits => "waits",
+    Busy => "busy",
+    Cancelled => "cancelled",
+    Failed => "failed",
+    Renewed => "renewed",
+    RenewalFailed => "renewal_failed",
+    RenewalLate => "renewal_late",
+    Lost => "lost",
+    Released => "released",
+    Left => "left",
 }
 
 impl Event<'_> {
@@ -85,12 +166,31 @@ impl Event<'_> {
                 tracing::debug!(store, lock = %name, hold, fence = fence.get(), ?how, ?waited, "granted");
             }
             Self::Waits { name } => tracing::debug!(store, lock = %name, "waits"),
-            Self::Busy { name } => tracing::debug!(store, lock = %name, "busy"),
+            Self::Busy { name, waited, holder } => {
+                tracing::debug!(store, lock = %name, ?waited, %holder, "busy");
+            }
+            Self::Cancelled { name, waited, holder } => {
+                tracing::debug!(store, lock = %name, ?waited, %holder, "cancelled");
+            }
+            Self::Failed { name, waited, error } => {
+                tracing::debug!(store, lock = %name, ?waited, %error, "failed");
+            }
             Self::Renewed { leases, took, answered: true } => tracing::debug!(store, leases, ?took, "renewed"),
             Self::Renewed { took, .. } => tracing::warn!(store, ?took, "a renewal was not answered"),
-            Self::Lost { name, hold, loss } => tracing::warn!(store, lock = %name, hold, ?loss, "lost"),
-            Self::Released { name, hold, ok } => tracing::debug!(store, lock = %name, hold, ok, "released"),
-            Self::Left { name, hold } => tracing::debug!(store, lock = %name, hold, "left to its owner"),
+            Self::RenewalFailed { name, error, took, left } => {
+                tracing::debug!(store, lock = %name, %error, ?took, ?left, "a lock was not renewed");
+            }
+            Self::RenewalLate { name, left } => {
+                tracing::debug!(store, lock = %name, ?left, "a renewal is late");
+            }
+            Self::Lost { name, hold, loss, report } => {
+                let last = report.renewals.last().map(|failed| tracing::field::display(&failed.error));
+                tracing::warn!(store, lock = %name, hold, ?loss, held = ?report.held, last_renewal = last, "lost");
+            }
+            Self::Released { name, hold, ok, held } => {
+                tracing::debug!(store, lock = %name, hold, ok, ?held, "released");
+            }
+            Self::Left { name, hold, held } => tracing::debug!(store, lock = %name, hold, ?held, "left to its owner"),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::asking::{Alarm, Asking};
 use crate::event::Event;
 use crate::flight::{Flight, Landed, unknown};
 use crate::handle::Handle;
-use crate::lost::{LostCell, LostSignal};
+use crate::lost::{FailedRenewal, LossReport, LostCell, LostSignal};
 use crate::shell::{Mail, Mine, Shell};
 
 /// Stands for a lock that is held, or for several that were taken together.
@@ -127,21 +127,22 @@ impl Guard {
 
     /// The lost signal as a value of its own, for other tasks.
     pub fn lost_signal(&self) -> LostSignal {
-        let gone = |loss| {
-            let gone = LostCell::default();
-            gone.lose(loss); // nobody watches it yet
-            Arc::new(gone)
-        };
         if self.shell.is_forked() {
             // The mutex may have been held at the fork by a thread that is not here.
-            return LostSignal { cells: self.pieces.iter().map(|_| gone(Loss::TimeEnded)).collect() };
+            return LostSignal { cells: self.pieces.iter().map(|_| Arc::new(LostCell::lost(None))).collect() };
         }
         let mut state = self.shell.state();
         let cell = |piece: &Piece| match state.table.is_held(&piece.name, piece.hold) {
             true => state.lost.entry(piece.hold).or_default().clone(),
-            false => gone(state.table.loss(piece.hold).unwrap_or(Loss::TimeEnded)),
+            false => Arc::new(LostCell::lost(state.table.loss(piece.hold))),
         };
         LostSignal { cells: self.pieces.iter().map(cell).collect() }
+    }
+
+    /// How the lock was lost: why, when, after how long, and which renewals had failed before. None while it is not known to be lost; of
+    /// several names, of the first in order that is.
+    pub fn loss_report(&self) -> Option<LossReport> {
+        self.lost_signal().report()
     }
 
     /// The names that are known to be lost, in order: of several, often not all.
@@ -254,6 +255,7 @@ impl Guard {
     /// Dropping the future before it is done drops the guard. It is done at once, unless an earlier sending of the acquire was not
     /// answered: then when that can no longer be executed.
     pub async fn leave(mut self) -> Result<(), (Self, Error)> {
+        let held = self.held_for();
         let wait = match self.entrust() {
             Ok(wait) => wait,
             Err(error) => return Err((self, error)),
@@ -268,9 +270,20 @@ impl Guard {
             }
         }
         for piece in std::mem::take(&mut self.pieces) {
-            self.shell.tell(|| Event::Left { name: &piece.name, hold: piece.hold.number() });
+            self.shell.tell(|| Event::Left { name: &piece.name, hold: piece.hold.number(), held: held + wait });
         }
         Ok(())
+    }
+
+    /// How long it has been held, or had been when it was lost. Of several names, the longest.
+    pub fn held_for(&self) -> Duration {
+        if self.shell.is_forked() {
+            return Duration::ZERO;
+        }
+        let state = self.shell.state();
+        let now = leasehold_clock::now();
+        let held = self.pieces.iter().map(|piece| state.table.held_for(now, &piece.name, piece.hold));
+        held.max().unwrap_or_default()
     }
 
     /// Answers how long to wait, where it is too early.
@@ -286,7 +299,17 @@ impl Guard {
     }
 
     pub(crate) fn lost_error(&self, operation: &'static str) -> Error {
-        Error::new(ErrorKind::Lost, operation, "the lock was lost")
+        let report = self.loss_report();
+        let last = report.as_ref().and_then(|report| report.renewals.last());
+        let why = report.as_ref().map_or(Loss::TimeEnded, |report| report.loss);
+        let error = match last {
+            None => Error::new(ErrorKind::Lost, operation, format!("the lock was lost: {why}")),
+            Some(FailedRenewal { error, .. }) => {
+                let what = format!("the lock was lost: {why}, and the last renewal had failed");
+                Error::new(ErrorKind::Lost, operation, what).with_source(error.clone())
+            }
+        };
+        error
             .with_hint("another may hold it by now; check the fence at the resource")
             .on_store(self.shell.store.label())
             .on_lock(self.name())
@@ -299,8 +322,8 @@ impl Drop for Guard {
             return;
         }
         for piece in &self.pieces {
-            let ok = self.shell.drop_hold(piece.hold, &piece.name);
-            self.shell.tell(|| Event::Released { name: &piece.name, hold: piece.hold.number(), ok });
+            let (ok, held) = self.shell.drop_hold(piece.hold, &piece.name);
+            self.shell.tell(|| Event::Released { name: &piece.name, hold: piece.hold.number(), ok, held });
         }
     }
 }
@@ -318,12 +341,13 @@ struct Releasing {
     piece: Piece,
     flight: Option<Flight>,
     given: Option<Result<leasehold_core::port::Released, Error>>,
+    held: Duration,
 }
 
 impl Releasing {
     fn start(shell: &Arc<Shell>, piece: Piece) -> Self {
         let mail = shell.step_release(piece.hold, &piece.name);
-        let mut releasing = Self { shell: shell.clone(), piece, flight: None, given: None };
+        let mut releasing = Self { shell: shell.clone(), piece, flight: None, given: None, held: mail.held };
         releasing.take_in(mail);
         releasing
     }
@@ -359,6 +383,7 @@ impl Releasing {
             name: &self.piece.name,
             hold: self.piece.hold.number(),
             ok: result.is_ok(),
+            held: self.held,
         });
         result
     }

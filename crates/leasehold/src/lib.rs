@@ -58,6 +58,7 @@ mod registry;
 mod secret;
 mod several;
 mod shell;
+mod stats;
 mod sync;
 
 pub use client::{Client, ClientBuilder};
@@ -68,9 +69,10 @@ pub use guard::Guard;
 pub use holder::{Holder, Status};
 pub use layer::Layer;
 pub use lock::{Attempt, Lock};
-pub use lost::LostSignal;
+pub use lost::{FailedRenewal, LossReport, LostSignal};
 pub use registry::without_password;
 pub use several::{LostOne, MultiGuard, MultiLock, lock_all};
+pub use stats::{Calls, Stats};
 
 pub use leasehold_core::port::{Break, BreakOptions};
 pub use leasehold_core::table::{How, Loss};

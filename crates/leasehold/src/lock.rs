@@ -10,7 +10,7 @@ use leasehold_core::table::Want;
 use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
-use crate::asking::{Asking, Outcome};
+use crate::asking::{Asking, Outcome, waited};
 use crate::event::Event;
 use crate::guard::Guard;
 use crate::handle::Handle;
@@ -258,7 +258,14 @@ impl Lock {
         };
         let began = shell.is_heard().then(leasehold_clock::now);
         let (asking, told) = Asking::want(shell, &self.names, want);
-        match asking.run(told, limit).await? {
+        let outcome = match asking.run(told, limit).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                shell.tell(|| Event::Failed { name: self.names.first(), waited: waited(began), error: &error });
+                return Err(error);
+            }
+        };
+        let holder = match outcome {
             Outcome::Granted(grants) => {
                 // The guard first: from here on, whatever happens, the lock is given back.
                 let guard = Guard::new(shell.clone(), &self.names, owner, &grants);
@@ -267,15 +274,17 @@ impl Lock {
                         name,
                         fence: grant.fence,
                         how: grant.how,
-                        waited: began.map(|began| leasehold_clock::now().since(began)).unwrap_or_default(),
+                        waited: waited(began),
                         hold: grant.hold.number(),
                     });
                 }
-                Ok(Attempt::Granted(guard))
+                return Ok(Attempt::Granted(guard));
             }
-            Outcome::Busy(Some(busy)) => Ok(Attempt::Busy(Holder::of(*busy))),
-            Outcome::Busy(None) | Outcome::Extended => Ok(Attempt::Busy(Holder::unknown(self.names.first().clone()))),
-        }
+            Outcome::Busy(Some(busy)) => Holder::of(*busy),
+            Outcome::Busy(None) | Outcome::Extended => Holder::unknown(self.names.first().clone()),
+        };
+        shell.tell(|| Event::Busy { name: &holder.name, waited: waited(began), holder: &holder });
+        Ok(Attempt::Busy(holder))
     }
 
     pub(crate) fn handle(&self) -> &Handle {

@@ -3,14 +3,63 @@
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
+use std::time::{Duration, SystemTime};
 
-use leasehold_core::table::Loss;
+use leasehold_core::table::{self, Loss};
+use leasehold_core::{Error, Moment};
 use tokio::sync::Notify;
 
+/// How a lock was lost, and what led to it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LossReport {
+    /// Why.
+    pub loss: Loss,
+    /// When.
+    pub at: SystemTime,
+    /// How long it had been held.
+    pub held: Duration,
+    /// How long nobody else could have the lock from then on, where an operator took it away ([`Loss::Broken`]): time to end one's work
+    /// in order. Else zero.
+    pub left: Duration,
+    /// The last renewals that failed, at most three, the newest last; none where the last one had succeeded.
+    pub renewals: Vec<FailedRenewal>,
+}
+
+/// A renewal that failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FailedRenewal {
+    /// When that was known.
+    pub at: SystemTime,
+    /// How long after it was sent.
+    pub took: Duration,
+    /// Why.
+    pub error: Error,
+}
+
+impl LossReport {
+    pub(crate) fn of(report: &table::LossReport) -> Self {
+        let now = (leasehold_clock::now(), SystemTime::now());
+        let table::LossReport { loss, at, held, left, renewals, .. } = report;
+        let renewals = renewals.iter().map(|failed| FailedRenewal {
+            at: system_time(now, failed.at),
+            took: failed.took,
+            error: (*failed.error).clone(),
+        });
+        Self { loss: *loss, at: system_time(now, *at), held: *held, left: *left, renewals: renewals.collect() }
+    }
+}
+
+/// A moment of the past on the clock that people read.
+fn system_time(now: (Moment, SystemTime), at: Moment) -> SystemTime {
+    now.1.checked_sub(now.0.since(at)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
 /// How a guard ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 enum End {
-    Lost(Loss),
+    Lost(Loss, Option<Arc<table::LossReport>>),
     Released,
 }
 
@@ -23,12 +72,25 @@ pub(crate) struct LostCell {
 
 impl LostCell {
     /// [`LostCell::wake`] is to follow, when the caller holds no mutex any more.
-    pub(crate) fn lose(&self, loss: Loss) {
-        let _ = self.end.set(End::Lost(loss));
+    pub(crate) fn lose(&self, report: &Arc<table::LossReport>) {
+        let _ = self.end.set(End::Lost(report.loss, Some(report.clone())));
+    }
+
+    /// One that was lost before anybody watched it.
+    pub(crate) fn lost(report: Option<&Arc<table::LossReport>>) -> Self {
+        let loss = report.map_or(Loss::TimeEnded, |report| report.loss);
+        Self { end: OnceLock::from(End::Lost(loss, report.cloned())), ended: Notify::new() }
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self.end.get(), Some(End::Lost(_)))
+        matches!(self.end.get(), Some(End::Lost(..)))
+    }
+
+    fn report(&self) -> Option<&table::LossReport> {
+        match self.end.get() {
+            Some(End::Lost(_, report)) => report.as_deref(),
+            _ => None,
+        }
     }
 
     /// [`LostCell::wake`] is to follow, when the caller holds no mutex any more.
@@ -72,7 +134,7 @@ impl LostSignal {
             let mut lost = None;
             // What has ended is not polled again: the names of a group go back one after another.
             waits.retain_mut(|(at, wait)| match wait.as_mut().poll(task) {
-                Poll::Ready(End::Lost(loss)) => {
+                Poll::Ready(End::Lost(loss, _)) => {
                     lost = Some((*at, loss));
                     false
                 }
@@ -88,10 +150,16 @@ impl LostSignal {
         loop {
             let ended = cell.ended.notified();
             if let Some(end) = cell.end.get() {
-                return *end;
+                return end.clone();
             }
             ended.await;
         }
+    }
+
+    /// How the lock was lost: when, after how long, and which renewals had failed before. None while it is not known to be lost; of
+    /// several names, of the first in order that is.
+    pub fn report(&self) -> Option<LossReport> {
+        self.cells.iter().find_map(|cell| cell.report()).map(LossReport::of)
     }
 
     /// Whether the lock is known to be lost. For asking whether one may act, [`Guard::is_valid`](crate::Guard::is_valid) is the

@@ -10,7 +10,7 @@ use std::time::Duration;
 use foldhash::fast::FixedState as Hasher;
 use leasehold_clock::fork::Process;
 use leasehold_core::port::{Call, Hint, HintSink};
-use leasehold_core::table::{HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
+use leasehold_core::table::{FailedRenewal, HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
 use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Store};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -21,8 +21,9 @@ use crate::errand::{Errand, Errands};
 use crate::event::{Event, Listener};
 use crate::flight::Flight;
 use crate::keeper::{Waker, WallWatch};
-use crate::lost::LostCell;
+use crate::lost::{LossReport, LostCell};
 use crate::mailbox::Mailbox;
+use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
 
 /// So many names in use are looked through at each step of a client whose keeper rests.
@@ -54,6 +55,8 @@ pub(crate) struct State {
     /// Of guards that somebody watches.
     pub(crate) lost: HashMap<HoldId, Arc<LostCell>, Hasher>,
     pub(crate) closed: bool,
+    /// Counted with every step.
+    pub(crate) stats: Stats,
     /// The keeper sleeps until it is woken: no lease was there or on its way as it lay down, nor has been since, but for one who waits,
     /// asks again, and is answered before anybody else gets to run.
     keeper_rests: bool,
@@ -72,7 +75,8 @@ impl Shell {
         table: Table,
     ) -> Self {
         let (mailboxes, lost) = (HashMap::default(), HashMap::default());
-        let state = State { table, mailboxes, lost, closed: false, keeper_rests: false, roused: None };
+        let state =
+            State { table, mailboxes, lost, closed: false, stats: Stats::default(), keeper_rests: false, roused: None };
         let process = Process::current();
         let (quiet, errands, state) = (Notify::new(), Errands::default(), Mutex::new(state));
         Self { client, store, keepers_store, background, listener, quiet, keeper, errands, state, process }
@@ -126,6 +130,7 @@ impl Shell {
         step(&mut state.table, now, &mut outputs);
         let mut stepped = Stepped::default();
         for output in outputs {
+            state.stats.count(&output);
             self.sort_out(state, output, mine, &mut stepped);
         }
         if state.keeper_rests && !(woke && matches!(stepped.mail.told, Some(Told::Call(_)))) {
@@ -174,13 +179,13 @@ impl Shell {
             Output::ForHold(hold, sending) if mine == Mine::Hold(hold) => {
                 stepped.mail.told = Some(Told::Call(sending));
             }
-            Output::Lost(hold, name, loss) => {
+            Output::Lost(hold, name, report) => {
                 if let Some(cell) = state.lost.remove(&hold) {
                     // Known at once, told when the mutex is let go.
-                    cell.lose(loss);
+                    cell.lose(&report);
                     stepped.lost.push(cell);
                 }
-                stepped.rest.push(Output::Lost(hold, name, loss));
+                stepped.rest.push(Output::Lost(hold, name, report));
             }
             Output::Unwatch(name) => {
                 // Under the mutex, though a layer's code may run here: whoever steps next may be told to watch this name or to
@@ -237,9 +242,13 @@ impl Shell {
     pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Mail {
         let mut state = self.state();
         let cell = if state.lost.is_empty() { None } else { state.lost.remove(&hold) };
+        let held = match self.is_heard() {
+            true => state.table.held_for(leasehold_clock::now(), name, hold),
+            false => Duration::ZERO,
+        };
         let stepped =
             self.after(&mut state, Mine::Hold(hold), false, |table, now, out| table.release(now, hold, name, out));
-        let mail = stepped.send(self, state);
+        let mail = Mail { held, ..stepped.send(self, state) };
         if let Some(cell) = cell {
             cell.release();
             contained("a waker", || cell.wake());
@@ -248,15 +257,15 @@ impl Shell {
     }
 
     /// Releases a hold without waiting for the answer: at least sent before this returns, where the store can.
-    /// Answers whether it was still held.
-    pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) -> bool {
+    /// Answers whether it was still held, and for how long, where anybody listens.
+    pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) -> (bool, Duration) {
         let mail = self.step_release(hold, name);
         let ok = !matches!(mail.given, Some(Err(_)));
         if let Some(Told::Call(sending)) = mail.told {
             let flight = self.start(*sending);
             self.adopt(flight, Mine::Hold(hold), None);
         }
-        ok
+        (ok, mail.held)
     }
 
     /// Leaves holds to their owner, all or none; or says how long to wait before that.
@@ -351,6 +360,8 @@ pub(crate) enum Mine {
 pub(crate) struct Mail {
     pub(crate) told: Option<Told>,
     pub(crate) given: Option<Result<leasehold_core::port::Released, Error>>,
+    /// Of a release: how long it was held, where anybody listens.
+    pub(crate) held: Duration,
 }
 
 /// A step whose consequences for others are not sent yet.
@@ -384,9 +395,16 @@ impl Stepped {
         for output in self.rest {
             match output {
                 Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(*sending),
-                Output::Lost(hold, name, loss) => {
-                    shell.tell(|| Event::Lost { name: &name, hold: hold.number(), loss });
+                Output::Lost(hold, name, report) if shell.is_heard() => {
+                    let report = LossReport::of(&report);
+                    let (hold, loss) = (hold.number(), report.loss);
+                    shell.tell(|| Event::Lost { name: &name, hold, loss, report: &report });
                 }
+                Output::RenewalFailed(name, FailedRenewal { error, took, .. }, left) => {
+                    shell.tell(|| Event::RenewalFailed { name: &name, error: &error, took, left });
+                }
+                Output::RenewalLate(name, left) => shell.tell(|| Event::RenewalLate { name: &name, left }),
+                Output::Lost(..) => {}
                 Output::To(..) | Output::Given(..) | Output::Unwatch(_) => {}
             }
         }

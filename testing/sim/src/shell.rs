@@ -120,7 +120,8 @@ impl World {
                 self.story.tell(self.at, Who::Client(client), None, || format!("{hold:?} given back: {result:?}"));
                 self.given(client, hold, &result);
             }
-            Output::Lost(hold, _, loss) => self.lost(client, hold, loss),
+            Output::Lost(hold, _, report) => self.lost(client, hold, report.loss),
+            Output::RenewalFailed(..) | Output::RenewalLate(..) => {}
             Output::ForHold(hold, sending) => {
                 let number = match &sending.request {
                     Request::Release(Release { give: Give::Hold(id), .. }) => Some(id.number),

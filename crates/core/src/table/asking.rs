@@ -287,8 +287,9 @@ impl Table {
         if want.options.max_hold.is_some() && self.bug(Bug::MaxHoldIgnored) {
             end = Moment::NEVER;
         }
-        let mut given = held.enter(hold, end, want.options.term, How::Asked);
+        let mut given = held.enter(now, hold, end, want.options.term, How::Asked);
         given.entered = grant.holds > 1;
+        self.guards += 1;
         let entry = self.entries.entry(name.clone()).or_default();
         entry.ask = Ask::Idle;
         entry.series = None;

@@ -20,12 +20,12 @@ impl Table {
     /// other guards on it, or had one for which the lease was lengthened beyond this guard's end.
     pub fn may_entrust(&self, now: Moment, hold: HoldId, name: &Name) -> Result<Duration, Error> {
         if self.time_left(now, name, hold).is_none() {
-            return Err(self.loss(hold).map_or_else(|| lost("leave"), |loss| lost_by("leave", loss)));
+            return Err(self.loss(hold).map_or_else(|| lost("leave"), |report| lost_by("leave", report.loss)));
         }
         let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else {
             return Err(lost("leave"));
         };
-        if held.holds.iter().any(|hold| hold.kept) {
+        if held.holds.iter().any(|hold| hold.is_kept()) {
             return Err(refused("a kept lock ends with its guard; take it with a fixed lease"));
         }
         if !held.is_shared() {
@@ -35,7 +35,8 @@ impl Table {
             return Err(refused("this client has other guards on it; release them first"));
         }
         let end = held.holds.iter().map(|hold| hold.end).max().unwrap_or_default();
-        if held.deadline > end.max(held.at_least) {
+        // A quorum counts what is left from before it asked its servers: that alone is more than the guard asked for.
+        if held.outlasts && held.deadline > end.max(held.at_least) + self.settings.call_limit {
             let why = "the store has this lease for longer than this guard, which would keep others out after its end";
             return Err(refused(why).with_hint("extend the guard to the end of the lease first, or release it"));
         }
@@ -47,7 +48,8 @@ impl Table {
     /// Forgets a lease that [`Table::may_entrust`] lets go at once. Whoever waits for it here asks the store from now on.
     pub fn entrust(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.position(hold).is_some()) else { return };
-        entry.held = None;
+        self.guards -= entry.held.take().map_or(0, |held| held.holds.len());
+        self.forget_failures(name);
         let before = out.len();
         self.pursue(now + self.jumped, name, out);
         self.tell_in_their_time(&mut out[before..]);

@@ -222,10 +222,28 @@ pub(crate) struct Hold {
     pub(crate) id: HoldId,
     /// Its own end, though the lease go on.
     pub(crate) end: Moment,
-    /// Renewed as long as it lives, up to that end.
-    pub(crate) kept: bool,
-    /// The lease that it asked for, in milliseconds: there is no room for more beside the flag.
-    pub(crate) lease_ms: u32,
+    /// How long after the grant of its lease it began. Milliseconds in few bytes: there is one of these for every lock that is held.
+    since_ms: u32,
+    /// The lease that it asked for, in milliseconds, with [`Hold::KEPT`].
+    lease: u32,
+}
+
+impl Hold {
+    /// Renewed as long as it lives, up to its end.
+    const KEPT: u32 = 1 << 31;
+
+    pub(crate) fn is_kept(self) -> bool {
+        self.lease & Self::KEPT != 0
+    }
+
+    fn lease(self) -> Duration {
+        Duration::from_millis(u64::from(self.lease & !Self::KEPT))
+    }
+}
+
+/// Milliseconds, rounded up, no more than fit beside a flag.
+fn whole_ms(span: Duration) -> u32 {
+    u32::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX).min(!Hold::KEPT)
 }
 
 /// A lease on its way back.
@@ -353,7 +371,7 @@ impl Entry {
         held.outlasts |= end < held.deadline;
         held.holder = ticket.want.owner;
         held.about = ticket.want.about;
-        Some((id, held.enter(hold, end, term, How::PassedOn)))
+        Some((id, held.enter(now, hold, end, term, How::PassedOn)))
     }
 
     /// Where a live guard's hold stands among the holds of the lease.
@@ -454,10 +472,10 @@ impl Held {
 
     /// Adapts the lease that it is renewed for to the holds that live.
     fn keep_for_holds(&mut self) {
-        let any_kept = self.holds.iter().any(|hold| hold.kept);
-        let counts = self.holds.iter().filter(|hold| hold.kept == any_kept);
-        if let Some(longest_ms) = counts.map(|hold| hold.lease_ms).max() {
-            self.keep_nanos = nanos(Duration::from_millis(u64::from(longest_ms)));
+        let any_kept = self.holds.iter().any(|hold| hold.is_kept());
+        let counts = self.holds.iter().filter(|hold| hold.is_kept() == any_kept);
+        if let Some(longest) = counts.map(|hold| hold.lease()).max() {
+            self.keep_nanos = nanos(longest);
         }
     }
 
@@ -488,6 +506,11 @@ impl Held {
         self.block.first.plus(u64::from(self.passes))
     }
 
+    /// How long a guard has held it.
+    pub(crate) fn held_for(&self, now: Moment, hold: &Hold) -> Duration {
+        now.since(self.granted).saturating_sub(Duration::from_millis(u64::from(hold.since_ms)))
+    }
+
     /// Until when somebody here needs it.
     pub(crate) fn needed_until(&self) -> Moment {
         self.holds.iter().map(|hold| hold.end).max().unwrap_or_default()
@@ -503,9 +526,10 @@ impl Held {
     }
 
     /// Adds a guard's hold with its own end.
-    pub(crate) fn enter(&mut self, id: HoldId, end: Moment, term: Term, how: How) -> Grant {
-        let lease_ms = u32::try_from(term.lease().as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        self.holds.push(Hold { id, end, kept: matches!(term, Term::Kept(_)), lease_ms });
+    pub(crate) fn enter(&mut self, now: Moment, id: HoldId, end: Moment, term: Term, how: How) -> Grant {
+        let kept = if let Term::Kept(_) = term { Hold::KEPT } else { 0 };
+        let since_ms = u32::try_from(now.since(self.granted).as_millis()).unwrap_or(u32::MAX);
+        self.holds.push(Hold { id, end, since_ms, lease: whole_ms(term.lease()) | kept });
         self.keep_for_holds();
         let holds = u32::try_from(self.holds.len()).unwrap_or(u32::MAX);
         Grant { hold: id, fence: self.fence(), holds, how, entered: how == How::Reentered }

@@ -40,7 +40,8 @@ impl Table {
         }
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, now, held, &want);
-        let grant = held.enter(hold, end, want.options.term, How::Reentered);
+        let grant = held.enter(now, hold, end, want.options.term, How::Reentered);
+        self.guards += 1;
         out.push(Output::To(id, Told::Granted(smallvec![grant])));
         self.settle(now, name, out);
     }
@@ -55,7 +56,7 @@ impl Table {
         out: &mut Outputs,
     ) {
         if self.left_of(now, name, hold).is_none() {
-            let error = self.loss(hold).map_or_else(|| lost("extend"), |loss| lost_by("extend", loss));
+            let error = self.loss(hold).map_or_else(|| lost("extend"), |report| lost_by("extend", report.loss));
             return out.push(Output::To(id, Told::Failed(error)));
         }
         self.lengthen(now, id, name, term, Then::Extend(hold, term), out);
@@ -98,7 +99,10 @@ impl Table {
         let ours = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number);
         match (ours, answered.result.first()) {
             (Some(held), _) if now >= held.deadline => self.lose_all(now, name, Loss::TimeEnded, true, out),
-            (Some(held), Some(Renewed::Kept { left })) => held.prolong(now, sent, *left),
+            (Some(held), Some(Renewed::Kept { left })) => {
+                held.prolong(now, sent, *left);
+                self.forget_failures(name);
+            }
             (Some(_), Some(Renewed::Broken)) => self.lose_all(now, name, Loss::Broken, true, out),
             (Some(_), _) => self.lose_all(now, name, Loss::Gone, false, out),
             (None, _) => {}
@@ -159,7 +163,8 @@ impl Table {
         };
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, sent, held, &want);
-        let grant = held.enter(hold, end, want.options.term, How::Reentered);
+        let grant = held.enter(now, hold, end, want.options.term, How::Reentered);
+        self.guards += 1;
         out.push(Output::To(id, Told::Granted(smallvec![grant])));
     }
 
@@ -192,9 +197,9 @@ impl Table {
     /// A guard gives its hold back.
     pub(super) fn give(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         if !self.ghosts.is_empty()
-            && let Some((loss, ghost)) = self.ghosts.remove(&hold)
+            && let Some((report, ghost)) = self.ghosts.remove(&hold)
         {
-            return self.release_ghost(now, hold, loss, ghost, out);
+            return self.release_ghost(now, hold, report.loss, ghost, out);
         }
         let planted = self.settings.planted;
         let next_hold = HoldId(self.last_number + 1);
@@ -208,6 +213,7 @@ impl Table {
             return out.push(Output::Given(hold, Ok(Released::NotHeld)));
         }
         let ended = held.remove(at).end <= now;
+        self.guards -= 1;
         let still = held.holds.len();
         if still > 0 {
             if planted.is(Bug::KeeperStopsAtPartialRelease) {
@@ -228,6 +234,7 @@ impl Table {
         }
         if passes_on && let Some((id, grant)) = entry.pass_on(now, next_hold, planted) {
             self.last_number += 1;
+            self.guards += 1;
             entry.seen = entry.seen.max(grant.fence);
             out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
             out.push(Output::To(id, Told::Granted(smallvec![grant])));
@@ -255,12 +262,14 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
         let ghost = held.ghost(client, name, now);
+        self.forget_failures(name);
         self.release_ghost(now, hold, Loss::TimeEnded, Some(Arc::new(ghost)), out);
         self.pursue(now, name, out);
     }
 
     /// Sends a lease back to the store; the guard that gave it waits for the answer, or nobody does.
     fn start_release(&mut self, now: Moment, name: &Name, hold: Option<HoldId>, out: &mut Outputs) {
+        self.forget_failures(name);
         let client = self.settings.client;
         let give_way = !self.bug(Bug::NoGivingWay);
         let Some(entry) = self.entries.get_mut(name) else { return };
@@ -405,9 +414,13 @@ impl Table {
     /// The client closes: its guards are told, its leases go back.
     pub(super) fn close_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
-        for hold in std::mem::take(&mut held.holds) {
-            self.ghosts.insert(hold.id, (Loss::Closed, None));
-            out.push(Output::Lost(hold.id, name.clone(), Loss::Closed));
+        let holds = std::mem::take(&mut held.holds);
+        self.guards -= holds.len();
+        for hold in holds {
+            let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
+            let report = self.report(now, name, held, &hold, Loss::Closed);
+            self.ghosts.insert(hold.id, (report.clone(), None));
+            out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.start_release(now, name, None, out);
     }
@@ -426,7 +439,7 @@ impl Held {
         if now >= hold.end.min(deadline) || now >= end {
             return None;
         }
-        if !hold.kept {
+        if !hold.is_kept() {
             hold.end = hold.end.max(end);
         }
         Some(())
@@ -457,7 +470,7 @@ fn released_late(hold: Option<HoldId>, reply: Reply<Released>, out: &mut Outputs
 }
 
 /// The error of one whose renewal too few servers answered.
-fn undecided() -> Error {
+pub(super) fn undecided() -> Error {
     Error::new(ErrorKind::NoQuorum, "renew", "too few servers answered to tell").with_outcome(Outcome::Unknown)
 }
 

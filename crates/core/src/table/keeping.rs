@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::Table;
-use super::entry::{Ask, Entry};
+use super::entry::{Ask, Entry, Hold};
+use super::holding::undecided;
 use super::types::{Context, Loss, Output, Outputs, Request, Sending, What};
+use crate::error::Error;
 use crate::lease;
 use crate::name::Name;
 use crate::planted::Bug;
@@ -61,6 +65,9 @@ impl Table {
             && held.needed_until() > held.deadline
             && now >= held.renew_due
         {
+            if held.renewing {
+                out.push(Output::RenewalLate(name.clone(), held.deadline.since(now)));
+            }
             held.renewing = true;
             held.renew_due = lease::renew_hanging(now, held.short_of(now));
             let term = held.keep().min(lease::to_last(held.needed_until().since(now)));
@@ -75,10 +82,16 @@ impl Table {
         if held.holds.iter().all(|hold| hold.end <= now) {
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
+        let mut ended: SmallVec<[Hold; 1]> = SmallVec::new();
         while let Some(at) = held.holds.iter().position(|hold| hold.end <= now) {
-            let hold = held.remove(at);
-            self.ghosts.insert(hold.id, (Loss::TimeEnded, None));
-            out.push(Output::Lost(hold.id, name.clone(), Loss::TimeEnded));
+            ended.push(held.remove(at));
+        }
+        for hold in ended {
+            self.guards -= 1;
+            let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
+            let report = self.report(now, name, held, &hold, Loss::TimeEnded);
+            self.ghosts.insert(hold.id, (report.clone(), None));
+            out.push(Output::Lost(hold.id, name.clone(), report));
         }
     }
 
@@ -92,12 +105,15 @@ impl Table {
         let mut release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
         let given_back = release
             .take_if(|_| held.outlasts && loss == Loss::TimeEnded && !self.settings.planted.is(Bug::EndedLeaseKept));
+        self.guards -= held.holds.len();
         for hold in &held.holds {
-            self.ghosts.insert(hold.id, (loss, release.clone()));
+            let report = self.report(now, name, &held, hold, loss);
+            self.ghosts.insert(hold.id, (report.clone(), release.clone()));
             if !(held.renewing && loss == Loss::TimeEnded && self.settings.planted.is(Bug::LostOnlyByReply)) {
-                out.push(Output::Lost(hold.id, name.clone(), loss));
+                out.push(Output::Lost(hold.id, name.clone(), report));
             }
         }
+        self.forget_failures(name);
         if let Some(ghost) = given_back.and_then(Arc::into_inner) {
             self.leave_at(now, ghost, lease::noticed(now), out);
         }
@@ -113,9 +129,12 @@ impl Table {
         reply: Reply<Vec<Renewed>>,
         out: &mut Outputs,
     ) {
-        let results = reply.map(|answered| answered.result).ok();
+        let results = reply.map(|answered| answered.result).map_err(Arc::new);
         for (at, (name, number)) in leases.iter().enumerate() {
-            let result = results.as_ref().and_then(|results| results.get(at)).copied();
+            let result = match &results {
+                Ok(results) => results.get(at).copied().ok_or_else(|| Arc::new(undecided())),
+                Err(error) => Err(error.clone()),
+            };
             self.renewed_one(now, sent, name, *number, result, out);
             self.settle(now, name, out);
         }
@@ -127,7 +146,7 @@ impl Table {
         sent: Moment,
         name: &Name,
         number: u64,
-        result: Option<Renewed>,
+        result: Result<Renewed, Arc<Error>>,
         out: &mut Outputs,
     ) {
         let planted = self.settings.planted;
@@ -141,19 +160,26 @@ impl Table {
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
         match result {
-            Some(Renewed::Kept { left }) => {
+            Ok(Renewed::Kept { left }) => {
                 held.prolong(now, if planted.is(Bug::DeadlineFromReply) { now } else { sent }, left);
+                self.forget_failures(name);
             }
-            Some(Renewed::Lost) => self.lose_all(now, name, Loss::Gone, false, out),
-            Some(Renewed::Broken) => self.lose_all(now, name, Loss::Broken, true, out),
-            None if planted.is(Bug::FailedRenewalReleases) => {
+            Ok(Renewed::Lost) => self.lose_all(now, name, Loss::Gone, false, out),
+            Ok(Renewed::Broken) => self.lose_all(now, name, Loss::Broken, true, out),
+            Err(_) if planted.is(Bug::FailedRenewalReleases) => {
                 held.deadline = Moment::NEVER;
                 self.forget_and_release(now, name, out);
             }
-            None | Some(Renewed::Unknown) => {
-                held.renew_due = held.renew_due.min(lease::renew_again(now, held.short_of(now)));
-            }
+            Err(error) => self.not_renewed(now, sent, name, error, out),
+            Ok(Renewed::Unknown) => self.not_renewed(now, sent, name, Arc::new(undecided()), out),
         }
+    }
+
+    /// Nothing is known of a renewal: the next is tried soon.
+    fn not_renewed(&mut self, now: Moment, sent: Moment, name: &Name, error: Arc<Error>, out: &mut Outputs) {
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        held.renew_due = held.renew_due.min(lease::renew_again(now, held.short_of(now)));
+        self.renewal_failed(now, sent, name, error, out);
     }
 
     /// A planted bug: gives up a lock that is still in use.

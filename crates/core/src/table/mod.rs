@@ -19,6 +19,7 @@ mod groups;
 mod holding;
 mod keeping;
 mod leaving;
+mod losses;
 mod queue;
 mod turns;
 mod types;
@@ -29,9 +30,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
+use smallvec::SmallVec;
 
 pub use types::{
-    Answer, Context, Grant, HoldId, How, Input, Loss, Output, Outputs, Request, Sending, Settings, TicketId, Told, Want,
+    Answer, Context, FailedRenewal, Grant, HoldId, How, Input, Loss, LossReport, Output, Outputs, Request, Sending,
+    Settings, TicketId, Told, Want,
 };
 
 use crate::error::{Error, ErrorKind};
@@ -44,12 +47,19 @@ use crate::waiting::{self, Rng};
 use entry::{Ask, Entry, Ghost, Held};
 use types::What;
 
+/// A hold whose lock was lost, and what to release with the last guard of its lease.
+type LostHold = (Arc<LossReport>, Option<Arc<Ghost>>);
+
 /// The state of one client.
 #[derive(Debug)]
 pub struct Table {
     entries: HashMap<Name, Entry, FixedState>,
     /// Guards whose lock was lost, and what to release when the last guard of that lease is gone.
-    ghosts: HashMap<HoldId, (Loss, Option<Arc<Ghost>>), FixedState>,
+    ghosts: HashMap<HoldId, LostHold, FixedState>,
+    /// What the last renewals of a lease failed with, since one succeeded.
+    failures: HashMap<Name, SmallVec<[FailedRenewal; 1]>, FixedState>,
+    /// How many guards hold a lock.
+    guards: usize,
     /// Where a group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
@@ -75,6 +85,8 @@ impl Table {
         Self {
             entries: HashMap::with_hasher(hasher()),
             ghosts: HashMap::with_hasher(hasher()),
+            failures: HashMap::with_hasher(hasher()),
+            guards: 0,
             groups: HashMap::with_hasher(hasher()),
             lengthening: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -195,9 +207,24 @@ impl Table {
         }
     }
 
-    /// Why a hold was lost, if it was and its guard is still there.
-    pub fn loss(&self, hold: HoldId) -> Option<Loss> {
-        self.ghosts.get(&hold).map(|(loss, _)| *loss)
+    /// How a hold was lost, if it was and its guard is still there.
+    pub fn loss(&self, hold: HoldId) -> Option<&Arc<LossReport>> {
+        self.ghosts.get(&hold).map(|(report, _)| report)
+    }
+
+    /// How long a guard has held its lock, or had when it was lost.
+    pub fn held_for(&self, now: Moment, name: &Name, hold: HoldId) -> Duration {
+        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        let here = held.and_then(|held| Some((held, held.holds.iter().find(|h| h.id == hold)?)));
+        match here {
+            Some((held, hold)) => held.held_for(now + self.jumped, hold),
+            None => self.loss(hold).map_or(Duration::ZERO, |report| report.held),
+        }
+    }
+
+    /// How many guards hold a lock.
+    pub fn guards(&self) -> usize {
+        self.guards
     }
 
     fn busy_here(&self, now: Moment, name: &Name, held: &Held) -> Busy {
@@ -225,9 +252,10 @@ impl Table {
         self.entries.keys()
     }
 
-    /// How many guards of lost locks have not been dropped yet, and how many groups and re-entries wait.
+    /// How many guards of lost locks have not been dropped yet, how many groups and re-entries wait, and of how many leases the last
+    /// renewal failed.
     pub fn remnants(&self) -> usize {
-        self.ghosts.len() + self.groups.len() + self.lengthening.len()
+        self.ghosts.len() + self.groups.len() + self.lengthening.len() + self.failures.len()
     }
 
     fn number(&mut self) -> u64 {

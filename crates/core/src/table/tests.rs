@@ -710,5 +710,6 @@ mod clocks;
 mod groups;
 mod guards;
 mod line;
+mod losses;
 mod releases;
 mod requests;

@@ -1,5 +1,6 @@
 //! What goes into the table and what comes out of it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,7 +208,11 @@ pub enum Output {
     /// The release of a hold ended.
     Given(HoldId, Result<Released, Error>),
     /// A hold is lost: tell its guard at once.
-    Lost(HoldId, Name, Loss),
+    Lost(HoldId, Name, Arc<LossReport>),
+    /// A lease was not renewed; it lasts for so much longer.
+    RenewalFailed(Name, FailedRenewal, Duration),
+    /// A renewal was not answered for so long that it is sent again; the lease lasts for so much longer.
+    RenewalLate(Name, Duration),
     /// Call the store on behalf of a guard that is being released.
     ForHold(HoldId, Box<Sending>),
     /// Call the store; nobody waits for it.
@@ -271,6 +276,46 @@ pub enum Loss {
     Broken,
     /// The client was closed.
     Closed,
+}
+
+impl fmt::Display for Loss {
+    /// For people, to follow "the lock was lost: ".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TimeEnded => "its time ended",
+            Self::Gone => "the store no longer had it",
+            Self::Broken => "an operator took it away",
+            Self::Closed => "the client was closed",
+        })
+    }
+}
+
+/// How a hold was lost.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LossReport {
+    /// Why.
+    pub loss: Loss,
+    /// When, by the client's clock.
+    pub at: Moment,
+    /// How long its guard had held it.
+    pub held: Duration,
+    /// How long nobody else can have the lock yet, where [`Loss::Broken`] says so; else zero.
+    pub left: Duration,
+    /// The last renewals that failed, the newest last; none where the last one succeeded.
+    pub renewals: Arc<[FailedRenewal]>,
+}
+
+/// A renewal that failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FailedRenewal {
+    /// When that was known, by the client's clock.
+    pub at: Moment,
+    /// How long after its sending.
+    pub took: Duration,
+    /// Why.
+    pub error: Arc<Error>,
 }
 
 /// What a step gives out.

@@ -16,8 +16,9 @@ pub fn check(scene: &Scene<'_>, store: &StoreNode, strays: [bool; 3], orphans: [
             let name = scene.names.iter().position(|known| known == name);
             return broken(INVARIANT, name, format!("client {at} still has names in its table"));
         }
-        if table.next_timer().is_some() || table.remnants() > 0 {
-            let what = format!("client {at} still has {} remnants or a timer", table.remnants());
+        if table.next_timer().is_some() || table.remnants() + table.guards() > 0 {
+            let (remnants, guards) = (table.remnants(), table.guards());
+            let what = format!("client {at} still has {remnants} remnants, {guards} guards or a timer");
             return broken(INVARIANT, None, what);
         }
     }

@@ -7,19 +7,19 @@ const MS: Duration = Duration::from_millis(1);
 
 impl Bench {
     /// The next timer rings.
-    fn ring(&mut self) {
+    pub(super) fn ring(&mut self) {
         self.now = self.table.next_timer().expect("a timer is set");
         self.step(Input::Tick);
     }
 
-    fn renewed(&mut self, context: Context, result: Renewed) {
+    pub(super) fn renewed(&mut self, context: Context, result: Renewed) {
         let reply = self.ok(vec![result]);
         self.step(Input::Answer(context, Answer::Renew(reply)));
     }
 
-    fn lost(&self) -> Vec<(HoldId, Loss)> {
+    pub(super) fn lost(&self) -> Vec<(HoldId, Loss)> {
         let lost = |output: &Output| match output {
-            Output::Lost(hold, _, loss) => Some((*hold, *loss)),
+            Output::Lost(hold, _, report) => Some((*hold, report.loss)),
             _ => None,
         };
         self.out.iter().filter_map(lost).collect()
@@ -46,7 +46,7 @@ impl Bench {
     }
 
     /// Re-enters `a`, which is held for long enough.
-    fn enter(&mut self, owner: &Owner, term: Term) -> Grant {
+    pub(super) fn enter(&mut self, owner: &Owner, term: Term) -> Grant {
         self.want(&["a"], owner, term);
         self.granted().expect("it re-enters at once")
     }
@@ -73,7 +73,7 @@ fn a_guard_is_valid_to_the_last_moment_before_its_deadline() {
     bench.step(Input::Tick);
     assert_eq!(bench.lost(), [(hold, Loss::TimeEnded)]);
     assert!(!bench.table.is_held(&named("a"), hold));
-    assert_eq!(bench.table.loss(hold), Some(Loss::TimeEnded));
+    assert_eq!(bench.table.loss(hold).map(|report| report.loss), Some(Loss::TimeEnded));
 }
 
 #[test]

@@ -282,8 +282,8 @@ fn a_closed_client_gives_back_all_in_order_and_takes_nothing_more() {
         .out
         .iter()
         .map(|output| match output {
-            Output::Lost(hold, name, loss) => {
-                format!("{} {name} {loss:?}", holds.iter().position(|h| h == hold).unwrap())
+            Output::Lost(hold, name, report) => {
+                format!("{} {name} {:?}", holds.iter().position(|h| h == hold).unwrap(), report.loss)
             }
             Output::To(id, Told::Failed(error)) => format!("{} {:?}", *id == waiting, error.kind()),
             Output::Background(sending) => match &sending.request {
