@@ -25,6 +25,9 @@ pub const COARSE: Duration = Duration::from_millis(2);
 /// A store that may forget believes the record of a name until its last fence is this far behind the clock: 10 s in units.
 pub const FENCE_STALE: u64 = 80_000_000;
 
+/// A fence that is further ahead of a store's clock was not counted by it: 8 days in units. No store goes on from there.
+pub const FENCE_AHEAD_MAX: u64 = 8 * 24 * 3_600 * 8_000_000;
+
 /// Whether a store can lose the record of a name's last fence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Memory {
@@ -102,6 +105,20 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// Reserves up to `wanted` fences, as [`Reservation::block`]; none where they would be more than [`FENCE_AHEAD_MAX`] ahead of the clock.
+    #[must_use]
+    pub fn fit_block(self, wanted: u32) -> Option<Block> {
+        let block = self.block(wanted);
+        let first_unfit = Fence::at(self.clock().0).plus(FENCE_AHEAD_MAX);
+        (block.first.plus(u64::from(block.len)).max(self.last) < first_unfit).then_some(block)
+    }
+
+    /// The least and the most that the store's clock shows. One that was set back stands between the floor and the ceiling.
+    fn clock(self) -> (StoreTime, StoreTime) {
+        let set_back = self.memory == Memory::Fallible && self.believed.floor.since(self.now) > COARSE;
+        if set_back { (self.believed.floor, self.believed.ceiling) } else { (self.now, self.now) }
+    }
+
     /// Reserves up to `wanted` fences.
     ///
     /// A store that may have forgotten the last ones jumps ahead of its clock and reserves just one: every fence that it has ever
@@ -113,10 +130,8 @@ impl Reservation {
         if self.memory == Memory::Lasting {
             return Block { first: Fence::next(self.last, self.seen, self.now), len: wanted };
         }
-        // A clock that was set back stands between the floor and the ceiling. An ordinary block is never ahead of where it stands; what
-        // follows a loss is never behind.
-        let set_back = self.believed.floor.since(self.now) > COARSE;
-        let (least, most) = if set_back { (self.believed.floor, self.believed.ceiling) } else { (self.now, self.now) };
+        // An ordinary block is never ahead of where the clock stands; what follows a loss is never behind.
+        let (least, most) = self.clock();
         let clock = Fence::at(least);
         if self.last.plus(FENCE_STALE) < clock {
             return Block { first: Fence::at(most).plus(FENCE_JUMP).max(self.seen.plus(1)), len: 1 };
@@ -228,6 +243,21 @@ mod tests {
         assert_eq!(reserve(DAY, DAY + 700, DAY + 1, 3), Block { first: Fence::new(DAY + 701), len: 3 });
         let far = DAY + 2 * FENCE_JUMP;
         assert_eq!(reserve(0, far, DAY, 3), Block { first: Fence::new(far + 1), len: 1 });
+    }
+
+    #[test]
+    fn nothing_goes_on_from_a_fence_that_no_clock_has_counted() {
+        for memory in [Memory::Lasting, Memory::Fallible] {
+            let fit = |last: u64, seen: u64| {
+                let (now, believed) = (StoreTime::from_nanos(DAY * FENCE_UNIT_NANOS), ClockBounds::default());
+                let (last, seen) = (Fence::new(last), Fence::new(seen));
+                Reservation { memory, last, seen, now, believed }.fit_block(1).map(|block| block.first)
+            };
+            let most = DAY + FENCE_AHEAD_MAX;
+            assert_eq!(fit(most - 3, 0), Some(Fence::new(most - 2)), "{memory:?}");
+            assert_eq!((fit(most - 2, 0), fit(u64::MAX, 0)), (None, None), "{memory:?}");
+            assert_eq!(fit(DAY, most), None, "{memory:?}: one that a client says it has seen");
+        }
     }
 
     #[test]

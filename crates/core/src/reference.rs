@@ -162,7 +162,8 @@ impl Reference {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unfit`] for a mode that is not kept here; [`ErrorKind::AlreadyHeld`] when several names are asked for and the
+    /// [`ErrorKind::Unfit`] for a mode that is not kept here, and for a name whose last fence is more than 8 days ahead of the clock;
+    /// [`ErrorKind::AlreadyHeld`] when several names are asked for and the
     /// owner holds some of them already. One that is shared and holds them all re-enters them all.
     pub fn acquire(&mut self, now: StoreTime, request: &Acquire) -> Result<Acquired, Error> {
         if request.mode != Mode::Exclusive {
@@ -195,6 +196,13 @@ impl Reference {
         Ok(Acquired::Granted(grants.collect()))
     }
 
+    /// Why a name that is free cannot be granted: nobody counted its fences up to where they are.
+    fn unfit_fence(&self, now: StoreTime, name: &Name, last: Fence, request: &Acquire) -> Option<Error> {
+        let &Acquire { seen, clock: believed, .. } = request;
+        let fit = Reservation { memory: self.memory, last, seen, now, believed }.fit_block(request.block);
+        fit.is_none().then(|| unfit_fence(last.max(seen)).on_lock(name))
+    }
+
     /// Whether this very request holds all its names.
     fn has(&self, now: StoreTime, request: &Acquire) -> bool {
         let holds = |row: &Row| !row.broken && row.hold(request.request).is_some_and(|hold| hold.expires > now);
@@ -211,11 +219,12 @@ impl Reference {
 
     /// Why a name cannot be had. `whole`: nothing else is asked for that its owner does not hold as well.
     fn refusal(&self, now: StoreTime, name: &Name, request: &Acquire, whole: bool) -> Option<Result<Acquired, Error>> {
-        let record = self.records.get(name)?;
-        let row = record.rows.iter().find(|row| row.expires > now);
-        if row.is_none() && record.lingers_until <= now {
-            return None;
-        }
+        let record = self.records.get(name);
+        let row = record.and_then(|record| record.rows.iter().find(|row| row.expires > now));
+        let Some(record) = record.filter(|record| row.is_some() || record.lingers_until > now) else {
+            let last = record.map_or(Fence::NONE, |record| record.last);
+            return self.unfit_fence(now, name, last, request).map(Err);
+        };
         if let Some(row) = row
             && row.owner == request.owner
             && !row.broken
@@ -249,14 +258,14 @@ impl Reference {
     fn renew_one(&mut self, now: StoreTime, renew: &Renew) -> Renewed {
         let planted = self.planted;
         let Some(row) = self.row(now, &renew.lease, planted.is(Bug::RenewalRevives)) else { return Renewed::Lost };
-        if row.broken && !planted.is(Bug::BrokenRenewed) {
-            return Renewed::Broken;
-        }
         let revives = planted.is(Bug::RenewalRevives);
-        let meant =
-            |hold: &&mut Hold| renew.hold.is_none_or(|id| id == hold.request) && (hold.expires > now || revives);
+        let meant = |hold: &Hold| renew.hold.is_none_or(|id| id == hold.request) && (hold.expires > now || revives);
+        if row.broken && !planted.is(Bug::BrokenRenewed) {
+            // The holds of others tell nothing of this one.
+            return if row.holds.iter().any(meant) { Renewed::Broken } else { Renewed::Lost };
+        }
         let mut end = None;
-        for hold in row.holds.iter_mut().filter(meant) {
+        for hold in row.holds.iter_mut().filter(|hold| meant(hold)) {
             hold.expires = hold.expires.max(now + renew.term);
             end = end.max(Some(hold.expires));
         }
@@ -625,6 +634,16 @@ impl Row {
         }
     }
 }
+
+/// The fences of a name were not counted up to where they are.
+fn unfit_fence(last: Fence) -> Error {
+    let what = format!("the last fence of this lock, {last}, is more than 8 days ahead of the store's clock");
+    Error::new(ErrorKind::Unfit, "acquire", what).with_hint(RESET_FENCE)
+}
+
+/// What to do about a fence that no clock has counted.
+pub const RESET_FENCE: &str = "break it with `reset_fence` to let its fences begin again from the clock; a resource that has seen a larger \
+                               fence refuses those until its own record is reset";
 
 mod voting;
 

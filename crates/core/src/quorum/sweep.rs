@@ -56,6 +56,11 @@ fn is_undone(said: &Result<Released, Error>) -> bool {
     matches!(said, Err(error) if error.outcome() == Outcome::NotApplied)
 }
 
+/// Whether a call did nothing, and never will.
+fn is_hopeless(error: &Error) -> bool {
+    error.outcome() == Outcome::NotApplied && !error.is_retryable()
+}
+
 impl Sweep {
     /// Everything that may be left behind: see [`Attempt::traces`](super::Attempt::traces).
     pub fn begin(
@@ -117,7 +122,7 @@ impl Sweep {
                 };
             }
             Err(error) => {
-                let hopeless = error.outcome() == Outcome::NotApplied && !error.is_retryable();
+                let hopeless = is_hopeless(&error);
                 if seat.said.as_ref().is_none_or(is_undone) {
                     seat.said = Some(Err(error));
                 }
@@ -199,6 +204,12 @@ impl Sweep {
             // Those who do not answer may have held it as well.
             let held = gave > 0 && gave + (self.seats.len() - answered) >= majority;
             return Some(Ok(if held { Released::Released { waiters: Some(waiters) } } else { Released::NotHeld }));
+        }
+        // What a majority cannot do is not for want of a majority.
+        let unfit =
+            self.seats.iter().filter_map(|seat| seat.said.as_ref()?.as_ref().err()).filter(|error| is_hopeless(error));
+        if let (true, Some(error)) = (unfit.clone().count() >= majority, unfit.clone().next()) {
+            return Some(Err(error.clone()));
         }
         let said = self.seats.iter().enumerate().map(|(server, seat)| {
             let said = match &seat.said {

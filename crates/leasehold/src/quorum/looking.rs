@@ -333,7 +333,10 @@ impl Store for Quorum {
             let found = found.map_err(|error| error.with_outcome(Outcome::Unknown));
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
-                let refused = found.iter().find_map(|(_, found)| found.result.refused);
+                // With a majority it is done: what a minority has instead was never granted.
+                let mut refusals = found.iter().filter_map(|(_, found)| found.result.refused);
+                let is_done = found.len() - refusals.clone().count() >= quorum.shared.rules.majority();
+                let refused = refusals.next().filter(|_| !is_done);
                 let was = found.into_iter().map(|(_, found)| found.result.was).collect();
                 Broken { was: quorum.combined(&name, was, unheard), refused }
             }))

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_core::port::Inspected;
+use leasehold_core::reference::RESET_FENCE;
 use leasehold_core::{Error, ErrorKind, Name, Outcome};
 use redis::RedisError;
+
+use crate::legible::{ERROR_MAX, legible};
 
 pub(crate) fn no_such_option(option: &str) -> Error {
     bad(format!("redis: has no option {option:?}")).with_hint(
@@ -37,6 +41,31 @@ pub(crate) fn another_quarantine(kept: Duration, ours: Duration) -> Error {
     let what = format!("this server is used with a quarantine of {}, and not of {}", spoken(kept), spoken(ours));
     Error::new(ErrorKind::Unfit, "acquire", what)
         .with_hint("give every client the same `quarantine`, as it stands in the server's key leasehold_birth")
+}
+
+/// The fences of a name were not counted up to where they are.
+pub(crate) fn unfit_fence(last: &str) -> Error {
+    let what = match last {
+        "" => "the record of this lock's last fence is no fence".to_owned(),
+        last => format!(
+            "the last fence of this lock, {}, is more than 8 days ahead of the server's clock",
+            legible(last, FENCE_DIGITS)
+        ),
+    };
+    Error::new(ErrorKind::Unfit, "acquire", what).with_hint(RESET_FENCE)
+}
+
+/// The longest number that is shown of a fence.
+const FENCE_DIGITS: usize = 24;
+
+/// Another program's value has no end that one could leave it to.
+pub(crate) fn endless(found: &Inspected) -> Error {
+    let what = format!("what stands at this name has no lease that could run out: {}", described(found));
+    Error::new(ErrorKind::Unfit, "break", what).with_hint("it was left as it is; break it now to delete it")
+}
+
+fn described(found: &Inspected) -> String {
+    found.holders.first().map(|holder| holder.owner.to_string()).unwrap_or_default()
 }
 
 pub(crate) fn bad_limit(limit: &str) -> Error {
@@ -226,12 +255,12 @@ fn shortened(cause: &RedisError) -> String {
     if let Some(at) = text.find(", script: ").or_else(|| text.find(" script: ")) {
         text.truncate(at);
     }
-    text
+    legible(&text, ERROR_MAX)
 }
 
 /// An answer that cannot be read: it did happen, but not as far as is known.
 pub(crate) fn unreadable(what: &str) -> Error {
-    Error::new(ErrorKind::Internal, "call", format!("the server's answer cannot be read: {what}"))
+    Error::new(ErrorKind::Internal, "call", format!("the server's answer cannot be read: {}", legible(what, ERROR_MAX)))
         .with_outcome(Outcome::Unknown)
 }
 

@@ -17,6 +17,7 @@ mod ears;
 mod error;
 mod examine;
 mod keys;
+mod legible;
 mod lines;
 mod link;
 mod list;

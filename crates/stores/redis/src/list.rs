@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::port::Inspected;
-use leasehold_core::{Error, ErrorKind, Name, StoreOwner, StoreTime};
+use leasehold_core::{Error, ErrorKind, Name, StoreTime};
 use redis::{Cmd, Value};
 
 use crate::config::Layout;
-use crate::keys;
 use crate::reply::{self, Parts};
 use crate::store::{Inner, calling};
 
@@ -35,11 +34,40 @@ impl Scanned {
     }
 }
 
-/// Looks at locks. What is no lock is an error for `one`, and free for `any`.
+/// What is looked at.
+#[derive(Clone, Copy)]
+pub(crate) enum Which {
+    /// One name: a key of another type is an error.
+    One,
+    /// Locks alone: anything else counts as free.
+    Locks,
+    /// Locks, and another program's value at the name of one.
+    All,
+}
+
+impl Which {
+    /// For a list: a hash of another program is no lock, and a string at a name of ours is somebody's.
+    pub(crate) fn listed(layout: Layout) -> Self {
+        match layout {
+            Layout::Redisson => Self::Locks,
+            Layout::Plain => Self::All,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Locks => "locks",
+            Self::All => "all",
+        }
+    }
+}
+
+/// Looks at locks.
 pub(crate) async fn inspect(
     inner: &Inner,
     names: Vec<Name>,
-    which: &str,
+    which: Which,
 ) -> Result<(StoreTime, Vec<Inspected>), Error> {
     let script = &inner.scripts.inspect;
     let mut command = calling(script, names.len() * 4);
@@ -47,7 +75,7 @@ pub(crate) async fn inspect(
         let keys = inner.space.keys(name);
         command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.heard());
     }
-    command.arg(which);
+    command.arg(which.word());
     let only = (names.len() == 1).then(|| names[0].clone());
     let looked = inner.run(script, command).await.and_then(|value| reply::inspected(value, names));
     looked.map_err(|error| error.during("look-up").on_lock_if(only.as_ref()))
@@ -68,9 +96,9 @@ pub(crate) async fn page(
     let first = after.map_or(0, |after| names.partition_point(|name| *name <= after));
     let (mut page, mut at) = (Vec::new(), StoreTime::default());
     for some in names[first..].chunks(AT_ONCE) {
-        let (now, found) = inspect(inner, some.to_vec(), "any").await?;
+        let (now, found) = inspect(inner, some.to_vec(), Which::listed(inner.layout)).await?;
         at = now;
-        page.extend(found.into_iter().filter(is_lock));
+        page.extend(found);
         if page.len() >= limit {
             break;
         }
@@ -78,18 +106,9 @@ pub(crate) async fn page(
     page.truncate(limit);
     inner.scanned.put((page.len() == limit).then_some((prefix, names)));
     if at == StoreTime::default() {
-        (at, _) = inspect(inner, Vec::new(), "any").await?;
+        (at, _) = inspect(inner, Vec::new(), Which::Locks).await?;
     }
     Ok((at, page))
-}
-
-/// A hash of somebody's is a lock where leasehold has a record of it, or where its owners look like Redisson's.
-pub(crate) fn is_lock(found: &Inspected) -> bool {
-    let ours = |owner: &StoreOwner| match owner {
-        StoreOwner::Private(_) => true,
-        StoreOwner::Shared(owner) => keys::request_of(owner).is_some(),
-    };
-    found.lingers.is_some() || found.holders.iter().any(|holder| holder.fence.is_some() || ours(&holder.owner))
 }
 
 /// Names that may be locks: at each something stands, or at one that was found together with it.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::fence::FENCE_JUMP;
 use leasehold_core::port::{
-    About, Acquire, Acquired, Broken, Busy, Granted, Holder, Inspected, Lingering, News, Released, Renewed,
+    About, Acquire, Acquired, BreakRefusal, Broken, Busy, Granted, Holder, Inspected, Lingering, News, Released,
+    Renewed,
 };
 use leasehold_core::quorum::{Standing, Upheld, Vote, Voted};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
@@ -15,6 +16,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error;
 use crate::keys;
+use crate::legible::{OWNER_MAX, VALUE_MAX, legible};
 
 const EPOCH_MICROS: u64 = STORE_EPOCH_UNIX_SECONDS * 1_000_000;
 /// The largest whole number that a script can count with.
@@ -97,12 +99,7 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
         "granted" => Acquired::Granted((0..names.len()).map(|_| granted(parts.list()?)).collect::<Result<_, Error>>()?),
         "busy" => Acquired::Busy(Box::new(busy(&mut parts, names)?)),
         "late" => Acquired::TooLate,
-        "spent" => {
-            let name = named(&mut parts, names)?;
-            let what =
-                "the last fence of this lock, or Redisson's token beside it, is too large to be counted on exactly";
-            return Err(Error::new(ErrorKind::Unfit, "acquire", what).on_lock(&name));
-        }
+        "unfit" => return Err(unfit_fence(&mut parts, names)?),
         "already" => {
             let name = named(&mut parts, names)?;
             let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
@@ -135,6 +132,7 @@ pub(crate) fn voted(value: Value, names: &[Name], quarantine: Duration) -> Resul
         "held" => Voted::Held { left: parts.millis()?, last: parts.fence()? },
         "late" => Voted::TooLate,
         "busy" => Voted::Busy(Box::new(busy(&mut parts, names)?)),
+        "unfit" => return Err(unfit_fence(&mut parts, names)?),
         other => return Err(error::unreadable(other)),
     };
     Ok((at, Vote { standing, voted }))
@@ -168,6 +166,12 @@ fn busy(parts: &mut Parts, names: &[Name]) -> Result<Busy, Error> {
     Ok(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left, news: News::default() })
 }
 
+/// Nobody counted the fences of a name up to where they are.
+fn unfit_fence(parts: &mut Parts, names: &[Name]) -> Result<Error, Error> {
+    let name = named(parts, names)?;
+    Ok(error::unfit_fence(&parts.text()?).on_lock(&name))
+}
+
 fn granted(mut parts: Parts) -> Result<Granted, Error> {
     let block = Block { first: parts.fence()?, len: parts.count()? };
     Ok(Granted { block, holds: parts.count()?, left: parts.millis()? })
@@ -183,7 +187,8 @@ struct Described {
 }
 
 fn described(mut parts: Parts) -> Result<Described, Error> {
-    let mut found = Described { left: left(&mut parts)?, holders: Vec::new(), last: None };
+    let (left, _family) = (left(&mut parts)?, parts.number()?);
+    let mut found = Described { left, holders: Vec::new(), last: None };
     while parts.left() > 0 {
         let holder = holder(parts.list()?)?;
         if holder.holds > 0 {
@@ -202,11 +207,12 @@ fn left(parts: &mut Parts) -> Result<Option<Duration>, Error> {
 fn holder(mut parts: Parts) -> Result<Holder, Error> {
     let (kept_as, holds, left, broken) = (parts.text()?, parts.count()?, left(&mut parts)?, parts.number()? == 1);
     if parts.left() == 0 {
-        let owner = StoreOwner::Shared(kept_as.into());
+        // Nobody of ours wrote it.
+        let owner = StoreOwner::Shared(legible(&kept_as, VALUE_MAX).into());
         return Ok(Holder { owner, fence: None, holds, left, lease: None, since: None, broken, about: Arc::default() });
     }
     let tag = parts.text()?;
-    let owner = keys::owner_of(&tag).unwrap_or_else(|| StoreOwner::Shared(kept_as.into()));
+    let owner = keys::owner_of(&tag).unwrap_or_else(|| StoreOwner::Shared(legible(&kept_as, OWNER_MAX).into()));
     let (fence, lease, since) = (parts.fence()?, parts.millis()?, parts.time()?);
     let about = Arc::new(about_of(&parts.text()?));
     Ok(Holder { owner, fence: Some(fence), holds, left, lease: Some(lease), since: Some(since), broken, about })
@@ -264,8 +270,16 @@ pub(crate) fn released(value: Value) -> Result<(StoreTime, Released), Error> {
 /// Who held a lock that was broken, and the server's clock.
 pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Broken), Error> {
     let mut parts = Parts::of(value)?;
-    let at = parts.time()?;
-    Ok((at, Broken { was: inspected_one(parts, name)?, refused: None }))
+    let (verdict, at) = (parts.text()?, parts.time()?);
+    let was = inspected_one(parts, name)?;
+    let refused = match verdict.as_str() {
+        "done" => None,
+        "other" => Some(BreakRefusal::OtherFence),
+        "foreign" => Some(BreakRefusal::Foreign),
+        "endless" => return Err(error::endless(&was)),
+        other => return Err(error::unreadable(other)),
+    };
+    Ok((at, Broken { was, refused }))
 }
 
 /// Who holds locks, and the server's clock.

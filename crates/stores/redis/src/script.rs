@@ -24,6 +24,8 @@ pub(crate) struct Scripts {
     pub(crate) tell: Script,
     pub(crate) breaking: Script,
     pub(crate) inspect: Script,
+    /// For a look at whether the server is fit.
+    pub(crate) fences: Script,
     pub(crate) vote: Script,
     pub(crate) uphold: Script,
 }
@@ -91,6 +93,7 @@ impl Scripts {
             tell: script(&[include_str!("scripts/tell.lua")]),
             breaking: script(&[DESCRIBE, include_str!("scripts/break.lua")]),
             inspect: script(&[DESCRIBE, include_str!("scripts/inspect.lua")]),
+            fences: Script::new([CLOCK, RECORD, include_str!("scripts/fences.lua")].concat()),
             vote: script(&[DESCRIBE, BIRTH, include_str!("scripts/vote.lua")]),
             uphold: script(&[RENEWING, BIRTH, include_str!("scripts/uphold.lua")]),
         }

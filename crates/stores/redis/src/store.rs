@@ -421,7 +421,7 @@ impl Store for Redis {
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
         let inner = self.0.clone();
         self.call(async move {
-            let (at, mut found) = list::inspect(&inner, vec![name.clone()], "one").await?;
+            let (at, mut found) = list::inspect(&inner, vec![name.clone()], list::Which::One).await?;
             found.pop().map(|found| (at, found)).ok_or_else(|| error::unreadable("it is empty").on_lock(&name))
         })
     }
@@ -440,6 +440,7 @@ impl Store for Redis {
             Break::AtLeaseEnd => "end",
             Break::Now => "now",
         });
+        command.arg(number_of(options.fence)).arg(u8::from(options.foreign)).arg(u8::from(options.reset_fence));
         self.call(async move {
             let answer = inner.run(&inner.scripts.breaking, command).await;
             answer

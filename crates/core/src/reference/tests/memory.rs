@@ -124,3 +124,26 @@ fn a_lock_that_was_broken_at_once_is_forgotten() {
     store.break_lock(at(0) + Duration::from_millis(1), &name(), Break::Now.into());
     assert!(store.is_empty());
 }
+
+#[test]
+fn a_poisoned_fence_is_unfit_until_it_is_reset() {
+    use crate::fence::FENCE_AHEAD_MAX;
+    use crate::port::{Break, BreakOptions};
+    for memory in [Reference::new(1, SECOND * 100), Reference::new(1, SECOND * 100).fallible()] {
+        let mut store = memory;
+        let poisoned = Fence::at(at(0)).plus(FENCE_AHEAD_MAX);
+        store.put(name(), Record { last: poisoned, ..Record::default() });
+        let error = store.acquire(at(0), &private(1, 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unfit);
+        assert!(error.message().contains(&poisoned.to_string()), "{error}");
+        let several = several(1, 2, &["a", "b"]);
+        assert_eq!(store.acquire(at(0), &several).unwrap_err().kind(), ErrorKind::Unfit);
+        assert!(fences(store.acquire(at(0), &named(3, "b")).unwrap())[0].0 < poisoned, "another name is not hurt");
+        // Time passes, and it comes nearer.
+        let acquired = store.acquire(at(1), &private(1, 4)).unwrap();
+        assert_eq!(fences(acquired)[0].0, poisoned.plus(1));
+        let (broken, _) = store.break_lock(at(1), &name(), BreakOptions::from(Break::Now).reset_fence());
+        assert_eq!(broken.refused, None);
+        assert!(fences(store.acquire(at(1), &private(1, 5)).unwrap())[0].0 < poisoned);
+    }
+}

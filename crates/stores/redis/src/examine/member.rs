@@ -58,6 +58,7 @@ impl Server {
         checks.extend(super::rights::check(self).await?);
         checks.push(self.scripts().await?);
         checks.push(super::stuck::check(&self.store.0).await?);
+        checks.push(super::fences::check(&self.store.0).await?);
         let (within, ahead) = self.clock_beside_ours().await?;
         let now = findings::wall_micros() + ahead;
         checks.push(self.voting(&info, quarantine, now).await?);

@@ -1,5 +1,6 @@
 //! Looking whether a server is fit to keep locks. Nothing is written there, and no lock is touched.
 
+mod fences;
 mod findings;
 mod info;
 mod member;
@@ -69,6 +70,7 @@ impl Server {
         checks.extend(rights::check(self).await?);
         checks.push(self.scripts().await?);
         checks.push(unless_forbidden("without expiry", stuck::check(&self.store.0).await)?);
+        checks.push(unless_forbidden("fences", fences::check(&self.store.0).await)?);
         Ok(checks)
     }
 
@@ -125,7 +127,7 @@ impl Server {
     async fn scripts(&self) -> Result<Check, Error> {
         let script = &self.store.0.scripts.inspect;
         let mut call = crate::store::calling(script, 0);
-        call.arg("any");
+        call.arg("locks");
         match self.store.0.run(script, call).await {
             Ok(_) => Ok(Check::new("scripts", Verdict::Ok, "they run")),
             Err(error) if error.kind() == ErrorKind::Unfit => {

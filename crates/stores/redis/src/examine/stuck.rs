@@ -33,11 +33,8 @@ pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {
     let names: Vec<Name> = names.into_iter().collect();
     let mut stuck = Vec::new();
     for some in names.chunks(AT_ONCE) {
-        let (_, found) = list::inspect(inner, some.to_vec(), "any").await?;
-        let forever = found.into_iter().filter(|found| {
-            let lasts = found.holders.iter().any(|holder| holder.left.is_none());
-            lasts && (inner.layout == Layout::Plain || list::is_lock(found))
-        });
+        let (_, found) = list::inspect(inner, some.to_vec(), list::Which::listed(inner.layout)).await?;
+        let forever = found.into_iter().filter(|found| found.holders.iter().any(|holder| holder.left.is_none()));
         stuck.extend(forever.map(|found| found.name));
     }
     let among = if all { "" } else { " (among those looked at: the server has many keys)" };

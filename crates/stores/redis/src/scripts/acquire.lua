@@ -28,9 +28,8 @@ for name = 1, names do
   local at = (name - 1) * PARTS
   local row = {left = call('PTTL', KEYS[at + 1])}
   if row.left ~= -2 then
-    row.count = holds_of(KEYS[at + 1], owner, request)
+    row.count, row.record = holds_of(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], tag, owner, request)
     if row.count then
-      row.record = load_record(KEYS[at + 2], KEYS[at + 3], tag)
       row.again = not shared
       if shared and row.record then
         row.foreign = foreign_holds(row.count, row.record)
@@ -56,7 +55,7 @@ for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
   if row.left ~= -2 and not row.count then
     if ARGV[8] == '1' then enlist(KEYS[at + 4], KEYS[at + 5], client) end
-    return {'busy', now, name - 1, describe(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3])}
+    return {'busy', now, name - 1, (describe(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]))}
   end
   -- An owner that holds some of the names would wait for itself; one that holds them all re-enters them all.
   if row.count and not row.again and names > 1 and not (shared and mine == names) then return {'already', now, name - 1} end
@@ -64,7 +63,9 @@ end
 
 for name = 1, names do
   local row = rows[name]
-  if row.first and not (row.first + row.block < EXACT) then return {'spent', now, name - 1} end
+  if row.first and is_unfit(math.max(row.last, row.first + row.block), clock) then
+    return {'unfit', now, name - 1, row.last == math.huge and '' or whole(row.last)}
+  end
 end
 
 local function grant(at, row)

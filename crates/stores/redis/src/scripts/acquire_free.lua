@@ -22,7 +22,8 @@ end
 local function is_below(before)
   if #first_text < DIGITS or find(before, hours, 1, true) ~= 1 then
     local last = fence_in(before)
-    return last < first, false, last + STALE < first
+    -- What is no fence is looked at the long way.
+    return last > 0 and last < first, false, last + STALE < first
   end
   return before < first_text, true, before < stale_text
 end
@@ -37,6 +38,9 @@ local function acquire_free(lock, fence, before, owner, lease, about)
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
   if is_kept then
     call('SET', fence, beside, 'KEEPTTL')
+  elseif not before then
+    -- Something else than a text stands there.
+    if not call('SET', fence, beside, 'PX', FENCES_KEPT_MS, 'NX') then return false end
   else
     call('SET', fence, beside, 'PX', FENCES_KEPT_MS)
   end

@@ -1,17 +1,46 @@
--- Takes a lock away from its holder. KEYS of one name. ARGV: name, `now` or `end`. Answers {clock, clients that wait, who held it}.
+-- Takes a lock away from its holder. KEYS of one name. ARGV: name, `now` or `end`, the fence that must hold it (or nothing), whether
+-- another program's value may be taken away (1 or 0), whether the fences of the name begin again from the clock (1 or 0).
+-- Answers {verdict, clock, clients that wait, who held it}. Verdicts: `done`; `other`, another fence holds it; `foreign`, it is another
+-- program's and was not to be touched; `endless`, it is another program's and has no lease that could run out.
 
-local lock, record_key, line, heard = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
-local before = describe(lock, KEYS[2], record_key)
-local waiting = count_line(line, heard)
-if before[1] ~= -2 then
-  if ARGV[2] == 'end' then
-    -- As `insist`: nobody has this name.
-    call('ZREM', line, '')
-    break_at_end(lock)
-  else
-    call('DEL', lock, record_key)
-    hint(line, ARGV[1])
-    announce(KEYS[7])
+local lock, fence_key, record_key, line, heard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local before, holders = describe(lock, fence_key, record_key)
+local left, family = before[1], before[2]
+
+-- Whether somebody holds it under another fence, or under none.
+local function is_held_otherwise(fence)
+  for at = 3, #before do
+    local holder = before[at]
+    if holder[2] > 0 and not (holder[6] and whole(holder[6]) == fence) then return true end
+  end
+  return false
+end
+
+local verdict = 'done'
+if left ~= -2 then
+  if ARGV[3] ~= '' and is_held_otherwise(ARGV[3]) then
+    verdict = 'other'
+  elseif family == FOREIGN and ARGV[4] ~= '1' then
+    verdict = 'foreign'
+  elseif family == FOREIGN and ARGV[2] == 'end' and (left == -1 or not ENDS_STRANGERS) then
+    verdict = 'endless'
   end
 end
-return {now, waiting, before}
+if verdict ~= 'done' then return {verdict, now, 0, before} end
+
+-- As `insist`: nobody has this name.
+try_call('ZREM', line, '')
+local waiting = count_line(line, heard)
+if left ~= -2 then
+  if ARGV[2] == 'end' then
+    break_at_end(lock, holders)
+  else
+    call('DEL', lock, record_key)
+  end
+end
+if ARGV[5] == '1' then reset_fences() end
+if left ~= -2 and ARGV[2] ~= 'end' then
+  hint(line, ARGV[1])
+  announce(KEYS[7])
+end
+return {verdict, now, waiting, before}

@@ -21,7 +21,11 @@ local EXACT, DIGITS = 9007199254740992, 16
 -- Fences are eighths of a microsecond. What a server may have forgotten begins a jump ahead of its clock; a last fence that is stale
 -- counts as forgotten; a clock is set back when the client knows better by more than a coarse step. As in core/src/fence.rs.
 local JUMP, STALE, COARSE, BLOCK_MAX = 32000, 80000000, 16000, 8000
+-- A fence that is further ahead of the clock than 8 days was not counted by it.
+local AHEAD_MAX = 5529600000000
 local BROKEN, LINGER = 'leasehold:broken:', 'leasehold:linger'
+-- What can stand at a name: a lock of ours or Redisson's, its read-write lock, or another program's value.
+local OURS, READ_WRITE, FOREIGN = 0, 1, 2
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -46,10 +46,8 @@ local function strike(line, heard, client)
 end
 
 local function enlist(line, heard, client)
-  try_call('ZADD', line, 'NX', whole(now), client)
-  try_call('ZADD', heard, whole(now + BELIEVED), client)
-  try_call('PEXPIRE', line, BELIEVED / 1000)
-  try_call('PEXPIRE', heard, BELIEVED / 1000)
+  if type(try_call('ZADD', line, 'NX', whole(now), client)) == 'number' then try_call('PEXPIRE', line, BELIEVED / 1000) end
+  if type(try_call('ZADD', heard, whole(now + BELIEVED), client)) == 'number' then try_call('PEXPIRE', heard, BELIEVED / 1000) end
 end
 
 -- Takes those off the line that have not asked for too long; says how many are left.

@@ -20,10 +20,14 @@ end
 -- Whether there is neither a lock nor a line, nor a token of Redisson's.
 local function is_all_free(lock, line, token) return call('EXISTS', lock, line, token) == 0 end
 
-local function is_held_by(key, owner, request) return type(try_call('HGET', key, owner)) == 'string' end
+-- A lock has one holder. A hash with more fields is another program's, or Redisson granted its write lock beside ours.
+local function has_one_field(key) return try_call('HLEN', key) == 1 end
+
+-- An owner that is new for every asking has one hold.
+local function is_held_by(key, owner, request) return has_one_field(key) and try_call('HGET', key, owner) == '1' end
 
 -- Whether it was held by this owner, and is no more.
-local function gives(key, owner, request) return try_call('HDEL', key, owner) == 1 end
+local function gives(key, owner, request) return is_held_by(key, owner, request) and call('HDEL', key, owner) == 1 end
 
 -- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own. Says how many heard it: not
 -- nobody while somebody waits, as ours listen there too.

@@ -1,18 +1,27 @@
 -- The plain layout: the lock is a string that names its owner and request, as `SET name value NX PX lease` makes it.
+--
+-- The one rule for what is a lock of ours, here and in first_plain.lua: `<owner>/<uuid>:<number>`, or one of the marks that leasehold
+-- makes. Nothing writes to any other string.
 
+local REQUEST = '/%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 
--- An owner may have slashes in it, a request has none. What does not end in a request is another library's, and has no owner of ours.
-local function owner_in(value) return string.match(value, '^(.*)/[%x-]+:%d+$') end
-
--- 1 where the lock is of this request (of any request of this owner, where it is not known), or nothing.
-local function holds_of(key, owner, request)
-  local value = call('GET', key)
-  if not value then return nil end
-  if request ~= '' then return value == owner .. '/' .. request and 1 or nil end
-  return owner_in(value) == owner and 1 or nil
-end
+-- An owner may have slashes in it, a request has none.
+local function owner_in(value) return string.match(value, '^(.+)' .. REQUEST) end
 
 local function is_shared() return false end
+
+local function load_record(fence_key, _, tag) return record_in(text_at(fence_key), tag) end
+
+-- 1 and the record of the grant where the lock is of this request (of any request of this owner, where it is not known), or nothing.
+-- `kept_as` is the owner, or its mark where the lock is broken.
+local function holds_of(lock, fence_key, record_key, tag, kept_as, request)
+  local value = call('GETRANGE', lock, 0, VALUE_LAST)
+  local is_ours = request ~= '' and value == kept_as .. '/' .. request or request == '' and owner_in(value) == kept_as
+  if is_ours then return 1, load_record(fence_key, record_key, tag) end
+end
+
+-- A string has nothing beside it.
+local function take_out() return false end
 
 local function linger_on(key, ms)
   -- First, because a server that is out of memory lets it through, and what follows it.
@@ -20,24 +29,29 @@ local function linger_on(key, ms)
   call('SET', key, LINGER, 'PX', ms)
 end
 
-local function break_at_end(key)
-  local value = call('GET', key)
-  if value and value ~= LINGER and string.sub(value, 1, #BROKEN) ~= BROKEN then
-    call('SET', key, BROKEN .. value, 'KEEPTTL')
+-- Whether a string that is there is a lock of ours, and its holder as {value, count}. Of another program's string the beginning is shown.
+local function look(lock)
+  local value = call('GETRANGE', lock, 0, VALUE_LAST)
+  if value == LINGER then return OURS, {} end
+  local is_ours = owner_in(value) or string.sub(value, 1, #BROKEN) == BROKEN
+  return is_ours and OURS or FOREIGN, {{value, 1}}
+end
+
+local function break_at_end(key, holders)
+  for _, kept in ipairs(holders) do
+    if string.sub(kept[1], 1, #BROKEN) ~= BROKEN then call('SET', key, BROKEN .. kept[1], 'KEEPTTL') end
   end
 end
 
-local function owners(key)
-  local value = call('GET', key)
-  if not value or value == LINGER then return {} end
-  return {{string.sub(value, 1, 1024), 1}}
-end
+-- Other libraries compare the whole string before they renew a lock.
+local ENDS_STRANGERS = true
 
 local function is_of(tag, value) return owner_in(value) == string.sub(tag, 2) end
 
-local function last_fence(at) return fence_in(text_at(KEYS[at + 2])) end
+local function last_fence(at) return fence_at(KEYS[at + 2]) end
 
-local function load_record(fence_key, _, tag) return record_in(text_at(fence_key), tag) end
+-- The fences of the name begin again from the clock.
+local function reset_fences() call('DEL', KEYS[2]) end
 
 local function all_records(fence_key) return {record_in(text_at(fence_key))} end
 

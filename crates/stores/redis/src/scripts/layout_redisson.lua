@@ -1,61 +1,32 @@
 -- The layout of Redisson: the lock is a hash from owner to count.
+--
+-- The one rule for what is a lock, here and in first_redisson.lua: a hash with one field, whose value is a count, and whose name is an
+-- owner as leasehold and Redisson generate them, one of the marks that leasehold makes, or an explicit owner that the record beside it
+-- names. Redisson's read-write lock has a field `mode` as well, and is another family. Nothing writes to any other hash.
 
--- A hash with more fields than this is no lock, and is not looked at more closely.
+-- A hash with more fields than this is not looked at more closely.
 local FIELDS_MAX = 64
+-- The longest owner, with the mark of a broken lock.
+local OWNER_MAX = 320
+local COUNT_MAX, COUNT_DIGITS = 4294967295, 10
+local GENERATED = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d+'
 
--- What stands in a field need not be a count.
-local function counted(text)
-  local count = tonumber(text)
-  return count and count >= 1 and count <= 4294967295 and math.floor(count) or 1
+-- Inside a transaction of Redisson's, an owner ends with its id.
+local function is_generated(owner)
+  local _, last = find(owner, GENERATED)
+  return last and (last == #owner or find(owner, '^:%x+$', last + 1) ~= nil)
 end
 
--- How many holds the owner has, or nothing. An asking of one client is an owner of its own, so the request tells nothing new.
-local function holds_of(key, owner, request)
-  local count = call('HGET', key, owner)
-  return count and counted(count) or nil
+-- The count in a field, or nothing. Its length is asked for first: a stranger's field has any size.
+local function count_in(key, field)
+  local length = call('HSTRLEN', key, field)
+  if length == 0 or length > COUNT_DIGITS then return end
+  local text = call('HGET', key, field)
+  local count = find(text, '^[1-9]%d*$') and tonumber(text)
+  if count and count <= COUNT_MAX then return count end
 end
 
 local function is_shared(tag) return string.byte(tag) == 115 end
-
-local function linger_on(key, ms)
-  call('DEL', key)
-  take(key, LINGER, '', 1, ms)
-end
-
--- Ends the right of whoever holds it, and leaves the lock to its lease.
-local function break_at_end(key)
-  if call('HLEN', key) > FIELDS_MAX then return end
-  local fields = call('HGETALL', key)
-  for at = 1, #fields, 2 do
-    local owner = fields[at]
-    if owner ~= LINGER and owner ~= 'mode' and string.sub(owner, 1, #BROKEN) ~= BROKEN then
-      -- In this order: a hash without fields is gone, and its lease with it.
-      call('HSET', key, BROKEN .. owner, fields[at + 1])
-      call('HDEL', key, owner)
-    end
-  end
-end
-
--- Owners and counts, as they are kept.
-local function owners(key)
-  local size = call('HLEN', key)
-  if size > FIELDS_MAX then return {{'(a hash of ' .. size .. ' fields)', 1}} end
-  local found = {}
-  local fields = call('HGETALL', key)
-  for at = 1, #fields, 2 do
-    if fields[at] ~= 'mode' and fields[at] ~= LINGER then found[#found + 1] = {fields[at], counted(fields[at + 1])} end
-  end
-  return found
-end
-
-local function is_of(tag, owner) return string.sub(tag, 2) == owner end
-
--- The largest fence given out: ours, or Redisson's own token where there is one.
-local function last_fence(at)
-  local both = call('MGET', KEYS[at + 2], KEYS[at + 6])
-  local token = tonumber(both[2] or nil)
-  return math.max(fence_in(both[1]), token or 0), token
-end
 
 -- The record of a shared owner, unless another was granted the lock since: somebody deleted it then, and the owner may have come back by
 -- another library.
@@ -69,11 +40,107 @@ local function load_record(fence_key, record_key, tag)
   return record_in(text_at(fence_key), tag)
 end
 
+-- How many holds the owner has and the record of its grant, or nothing. `kept_as` is the owner or its mark where the lock is broken. An
+-- asking of one client is an owner of its own, so the request tells nothing new.
+local function holds_of(lock, fence_key, record_key, tag, kept_as, request)
+  if call('HLEN', lock) ~= 1 then return end
+  local count = count_in(lock, kept_as)
+  if not count then return end
+  local record = load_record(fence_key, record_key, tag)
+  -- Any program may have a field of that name.
+  if is_shared(tag) and not record then return end
+  return count, record
+end
+
+-- Takes our own field out of a hash that has others beside it, as Redisson's write lock: says whether it was there.
+local function take_out(lock, fence_key, record_key, tag, fence)
+  local size, owner = call('HLEN', lock), string.sub(tag, 2)
+  if size < 2 or size > FIELDS_MAX or not count_in(lock, owner) then return false end
+  local record = load_record(fence_key, record_key, tag)
+  if not record or whole(record[2]) ~= fence then return false end
+  call('HDEL', lock, owner)
+  if is_shared(tag) then call('DEL', record_key) end
+  return true
+end
+
+local function linger_on(key, ms)
+  call('DEL', key)
+  take(key, LINGER, '', 1, ms)
+end
+
+-- What is shown of a hash that is no lock.
+local function foreign_hash(size, fields)
+  local shown = {}
+  for at = 1, math.min(#fields, 3) do shown[at] = string.sub(fields[at], 1, 32) end
+  local names = #shown > 0 and ': ' .. table.concat(shown, ', ') .. (size > #shown and ', …' or '') or ''
+  return {{'a hash with ' .. size .. (size == 1 and ' field' or ' fields') .. names, 1}}
+end
+
+local function is_mode(key)
+  if call('HSTRLEN', key, 'mode') > 5 then return false end
+  local mode = call('HGET', key, 'mode')
+  return mode == 'read' or mode == 'write'
+end
+
+-- Which family of lock stands at a key that is there, and its holders as {owner as kept, count}.
+local function look(lock, fence_key, record_key)
+  local size = call('HLEN', lock)
+  if size > FIELDS_MAX then return FOREIGN, foreign_hash(size, {}) end
+  local fields, found, family = call('HKEYS', lock), {}, OURS
+  local function is_owner(field)
+    return field == LINGER or string.sub(field, 1, #BROKEN) == BROKEN or is_generated(field) or
+      live_record(fence_key, record_key, 's' .. field) ~= nil
+  end
+  for _, field in ipairs(fields) do
+    if field == 'mode' and size > 1 then
+      family = READ_WRITE
+    else
+      local count = #field <= OWNER_MAX and count_in(lock, field)
+      local is_write = size > 1 and string.sub(field, -6) == ':write' and is_generated(string.sub(field, 1, -7))
+      if not count or not (is_write or is_owner(field)) then return FOREIGN, foreign_hash(size, fields) end
+      if field ~= LINGER then found[#found + 1] = {field, count} end
+    end
+  end
+  if size == 1 or family == READ_WRITE and is_mode(lock) then return family, found end
+  return FOREIGN, foreign_hash(size, fields)
+end
+
+-- Ends the right of whoever holds it, and leaves the lock to its lease.
+local function break_at_end(key, holders)
+  for _, kept in ipairs(holders) do
+    local owner, count = kept[1], kept[2]
+    if string.sub(owner, 1, #BROKEN) ~= BROKEN then
+      -- In this order: a hash without fields is gone, and its lease with it.
+      call('HSET', key, BROKEN .. owner, count)
+      call('HDEL', key, owner)
+    end
+  end
+end
+
+-- Nothing tells that renaming the fields of another program's hash ends anybody's right.
+local ENDS_STRANGERS = false
+
+local function is_of(tag, owner) return string.sub(tag, 2) == owner end
+
 -- All records, the newest first. That of a shared owner may be left over from a lock that somebody deleted.
 local function all_records(fence_key, record_key)
   local shared, private = shared_record_in(text_at(record_key)), record_in(text_at(fence_key))
   if shared and private and private[5] > shared[5] then return {private, shared} end
   return {shared or private, shared and private}
+end
+
+-- The largest fence given out: ours, or Redisson's own token where there is one.
+local function last_fence(at)
+  local token = tonumber(call('MGET', KEYS[at + 6])[1] or nil)
+  if token ~= token then token = nil end
+  return math.max(fence_at(KEYS[at + 2]), token or 0), token
+end
+
+-- The fences of the name begin again from the clock. A token of Redisson's is set there only where nobody could count on from it.
+local function reset_fences()
+  local clock, token = (now - FENCE_EPOCH) * 8, tonumber(call('MGET', KEYS[6])[1] or nil)
+  call('DEL', KEYS[2])
+  if token and is_unfit(token, clock) then call('SET', KEYS[6], whole(clock), 'KEEPTTL') end
 end
 
 local function save_fence(at, fence, record, token)

@@ -5,3 +5,17 @@
 local function fence_in(text) return tonumber(string.match(text or '', '^%+?(%d+)')) or 0 end
 
 local function whole(number) return string.format('%.0f', number) end
+
+-- The last fence on record: 0 where there is none, and beyond every other where what stands there is no fence. Its text has any size.
+local function fence_at(key)
+  local text = try_call('GETRANGE', key, 0, 31)
+  if text == '' then return 0 end
+  if type(text) == 'table' and not find(text.err, 'WRONGTYPE', 1, true) then error(text) end
+  -- A server of a quorum has none yet where it took a lock without its fences.
+  local last = type(text) == 'string' and (find(text, '+0 ', 1, true) == 1 and -1 or fence_in(text)) or 0
+  if last == 0 then return math.huge end
+  return math.max(last, 0)
+end
+
+-- Whether fences may go on from here: nobody counted so far, or could count on.
+local function is_unfit(last, clock) return not (last < math.min(clock + AHEAD_MAX, EXACT)) end

@@ -9,15 +9,17 @@ local owner, shared = string.sub(tag, 2), is_shared(tag)
 local asked = give == 'hold' and request or ''
 
 local kept_as = owner
-local count = holds_of(lock, owner, asked)
+local count, record = holds_of(lock, fence_key, record_key, tag, owner, asked)
 if not count then
   kept_as = BROKEN .. owner
-  count = holds_of(lock, kept_as, asked)
+  count, record = holds_of(lock, fence_key, record_key, tag, kept_as, asked)
 end
-if not count then return {'not', now} end
-
-local record = load_record(fence_key, record_key, tag)
-if fence ~= '' and (record and whole(record[2]) ~= fence or shared and not record) then return {'not', now} end
+if not count then
+  -- Somebody was granted it beside us: ours is taken out, and theirs stays.
+  if fence ~= '' then take_out(lock, fence_key, record_key, tag, fence) end
+  return {'not', now}
+end
+if fence ~= '' and record and whole(record[2]) ~= fence then return {'not', now} end
 
 local lingers = now + linger * 1000
 if record and record[9] then lingers = math.max(lingers, record[9]) end
@@ -48,13 +50,8 @@ if shared and record and give ~= 'all' then
     table.insert(record[8], request)
     return still(holds, foreign)
   end
-elseif give == 'hold' and (shared or record and record[7] ~= request) then
-  -- Without a record the holds of a shared owner are another library's.
+elseif give == 'hold' and record and record[7] ~= request and not shared then
   return {'not', now}
-elseif give == 'one' and shared and count > 1 then
-  insist(lock)
-  take(lock, kept_as, request, count - 1, math.max(1, call('PTTL', lock)))
-  return {'still', now, count - 1}
 end
 
 -- What can fail is asked before anything is written.

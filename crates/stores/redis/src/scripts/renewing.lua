@@ -3,10 +3,8 @@
 -- Whoever holds a lock for days keeps what stands beside it.
 local LONG = FENCES_KEPT_MS / 2 * 1000
 
-local function renew_shared(lock, record_key, tag, fence, hold, term, count)
-  local fence_key = string.gsub(record_key, 'leasehold_lock:', 'leasehold_fence:', 1)
-  local record = live_record(fence_key, record_key, tag)
-  if not record or whole(record[2]) ~= fence then return -1 end
+local function renew_shared(lock, fence_key, record_key, tag, fence, hold, term, count, record)
+  if whole(record[2]) ~= fence then return -1 end
   local left, foreign = call('PTTL', lock), foreign_holds(count, record)
   local holds, last = live_holds(record), 0
   for at = 1, #holds, 2 do
@@ -39,27 +37,28 @@ local function is_fence_of(fence_key, tag, fence)
 end
 
 -- What to answer where the owner does not hold the lock: -2 where an operator ended its right under this fence, else -1.
-local function gone_or_broken(lock, beside, tag, fence, hold)
-  local ok, broken = pcall(holds_of, lock, BROKEN .. string.sub(tag, 2), hold)
+local function gone_or_broken(lock, fence_key, record_key, tag, fence, hold)
+  local ok, broken, record = pcall(holds_of, lock, fence_key, record_key, tag, BROKEN .. string.sub(tag, 2), hold)
   if not ok or not broken then return -1 end
   if is_shared(tag) then
-    local fence_key = string.gsub(beside, 'leasehold_lock:', 'leasehold_fence:', 1)
-    local record = live_record(fence_key, beside, tag)
-    return record and whole(record[2]) == fence and -2 or -1
+    local holds = live_holds(record)
+    local is_there = hold == '' and #holds > 0 or place_of(holds, hold, 2)
+    return is_there and whole(record[2]) == fence and -2 or -1
   end
-  return is_fence_of(beside, tag, fence) and -2 or -1
+  return is_fence_of(fence_key, tag, fence) and -2 or -1
 end
 
 -- Renews what the owner holds under this fence; `beside` is the key of its record.
 local function renew(lock, beside, tag, fence, hold, term)
   if is_shared(tag) or hold == '' then
-    local ok, count = pcall(holds_of, lock, string.sub(tag, 2), hold)
+    local fence_key = is_shared(tag) and string.gsub(beside, 'leasehold_lock:', 'leasehold_fence:', 1) or beside
+    local ok, count, record = pcall(holds_of, lock, fence_key, beside, tag, string.sub(tag, 2), hold)
     -- Something else stands at the name now: then the lock is gone.
     if not ok then return -1 end
-    if not count then return gone_or_broken(lock, beside, tag, fence, hold) end
-    if is_shared(tag) then return renew_shared(lock, beside, tag, fence, hold, term, count) end
+    if not count then return gone_or_broken(lock, fence_key, beside, tag, fence, hold) end
+    if is_shared(tag) then return renew_shared(lock, fence_key, beside, tag, fence, hold, term, count, record) end
   elseif not is_held_by(lock, string.sub(tag, 2), hold) then
-    return gone_or_broken(lock, beside, tag, fence, hold)
+    return gone_or_broken(lock, beside, beside, tag, fence, hold)
   end
   local is_ours, is_long = is_fence_of(beside, tag, fence)
   if not is_ours then return -1 end

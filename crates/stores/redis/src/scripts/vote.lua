@@ -2,7 +2,8 @@
 -- KEYS of each name, and of the birth. ARGV: tag, request, lease in ms, first fence, fences, a majority holds it already (1 or 0), not
 -- after, client, enlist (1 or 0), about, quarantine in ms, every write is synced (1 or 0)
 -- Answers {'took' or 'held', clock, recovers for, left in ms, largest fence before}, {'late', clock, recovers for}, {'busy', clock,
--- recovers for, name, who} or {'apart', clock, quarantine}.
+-- recovers for, name, who}, {'unfit', clock, recovers for, name, last
+-- fence} or {'apart', clock, quarantine}.
 
 local tag, request, lease, first, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local anew, not_after, client, about = ARGV[6] == '1', tonumber(ARGV[7]), ARGV[8], ARGV[10]
@@ -22,9 +23,11 @@ for name = 1, names do
   local at = (name - 1) * PARTS
   local row = {left = call('PTTL', KEYS[at + 1]), last = last_fence(at)}
   if row.left ~= -2 then
+    row.ours = holds_of(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], tag, owner, request)
     row.record = load_record(KEYS[at + 2], KEYS[at + 3], tag)
-    row.ours = holds_of(KEYS[at + 1], owner, request)
-    if not row.ours and anew and row.record and row.record[2] == first then row.ours = holds_of(KEYS[at + 1], owner, '') end
+    if not row.ours and anew and row.record and row.record[2] == first then
+      row.ours = holds_of(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], tag, owner, '')
+    end
     if row.ours then held = held + 1 end
   end
   known = math.max(known, row.last)
@@ -42,7 +45,14 @@ for name = 1, names do
   local row, at = rows[name], (name - 1) * PARTS
   if row.left ~= -2 and not row.ours then
     if ARGV[9] == '1' then enlist(KEYS[at + 4], KEYS[at + 5], client) end
-    return {'busy', now, recovers, name - 1, describe(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3])}
+    return {'busy', now, recovers, name - 1, (describe(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]))}
+  end
+end
+
+for name = 1, names do
+  local row = rows[name]
+  if is_unfit(row.last, (now - FENCE_EPOCH) * 8) then
+    return {'unfit', now, recovers, name - 1, row.last == math.huge and '' or whole(row.last)}
   end
 end
 

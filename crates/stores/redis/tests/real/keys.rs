@@ -74,8 +74,8 @@ async fn the_token_of_redisson_is_raised_where_it_is() -> Checked {
     let client = crate::scene::client(&server).await?;
     client.lock("without").acquire().await?.release().await?;
     assert_eq!(number(&server, &["EXISTS", "redisson_lock_token:{without}"])?, 0);
-    // Larger than any clock: it has to be gone on from.
-    let token = (1_u64 << 53) - 1_000;
+    // Larger than any clock of the next days: it has to be gone on from.
+    let token = guard_fence(&client).await? + 6 * 24 * 3_600 * 8_000_000;
     server.command(&["SET", "redisson_lock_token:{with}", &token.to_string()])?;
     let guard = client.lock("with").acquire().await?;
     assert_eq!(guard.fence().get(), token + 1);
@@ -83,6 +83,10 @@ async fn the_token_of_redisson_is_raised_where_it_is() -> Checked {
     assert_eq!(raised, Reply::Text((token + 1).to_string()), "Redisson would give out the same number again");
     assert_eq!(number(&server, &["PTTL", "redisson_lock_token:{with}"])?, -1, "it is Redisson's, and stays");
     Ok(())
+}
+
+async fn guard_fence(client: &Client) -> Result<u64, Failure> {
+    Ok(client.lock("without").acquire().await?.fence().get())
 }
 
 async fn a_lock_without_expiry_is_busy_and_stays() -> Checked {

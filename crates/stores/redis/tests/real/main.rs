@@ -15,12 +15,14 @@ mod keys;
 mod late;
 mod owners;
 mod paper;
+mod poison;
 mod prefix;
 mod renewal;
 mod rlock;
 mod scene;
 mod sharing;
 mod stale;
+mod strangers;
 mod votes;
 
 use std::process::ExitCode;
@@ -29,7 +31,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 18] = [
+const TOPICS: [&[scene::Case]; 20] = [
     attacks::CASES,
     ballots::CASES,
     rlock::CASES,
@@ -39,6 +41,7 @@ const TOPICS: [&[scene::Case]; 18] = [
     owners::CASES,
     fence_script::CASES,
     paper::CASES,
+    poison::CASES,
     prefix::CASES,
     forgetting::CASES,
     clock::CASES,
@@ -46,6 +49,7 @@ const TOPICS: [&[scene::Case]; 18] = [
     sharing::CASES,
     late::CASES,
     stale::CASES,
+    strangers::CASES,
     holds::CASES,
     votes::CASES,
 ];
