@@ -172,7 +172,7 @@ const CASES: &[(&str, &str)] = &[
         sha256sum private/locks.db private/locks.db-wal > sums
         expect 78 "hint: " setpriv --reuid 65534 --clear-groups "$L" -s file:private/locks.db acquire b --no-wait
         nobody="setpriv --reuid 65534 --clear-groups"
-        expect 78 "fail  permissions: mode 644, user 0: this user cannot write the file" $nobody "$L" -s file:private/locks.db doctor
+        expect 78 "fail  permissions: mode 600, user 0: this user cannot write the file" $nobody "$L" -s file:private/locks.db doctor
         expect 78 "fail  permissions: there is no file yet, and this user cannot make one" $nobody "$L" -s file:private/no.db doctor
         chmod 700 private
         expect 78 "fail  permissions: this user cannot look at" $nobody "$L" -s file:private/locks.db doctor
@@ -180,7 +180,12 @@ const CASES: &[(&str, &str)] = &[
         chmod 666 private/locks.db*
         expect 78 "fail  permissions: this user cannot write in" $nobody "$L" -s file:private/locks.db doctor
         unchanged
-        install -d -m 2770 -g 4711 shared; install -m 660 -g 4711 /dev/null shared/locks.db
+        chmod 644 private/locks.db*
+        expect 0 "a" $nobody "$L" -s file:private/locks.db list
+        expect 0 "a" $nobody "$L" -s file:private/locks.db show a
+        expect 78 "cannot be written by this user" $nobody "$L" -s file:private/locks.db acquire b --no-wait
+        expect 78 "create=no" "$L" -s 'file:private/no.db?create=no' acquire a
+        install -d -m 2770 -g 4711 shared
         one="setpriv --reuid 4001 --regid 4001 --groups 4711"; two="setpriv --reuid 4002 --regid 4002 --groups 4711"
         $one "$L" -s file:shared/locks.db hold a > held < wait & holder=$!
         exec 3> wait

@@ -86,7 +86,7 @@ impl StoreUrl {
             #[cfg(feature = "file")]
             leasehold_file::SCHEME => {
                 let config = leasehold_file::Config::new(&self.path, &self.options)?;
-                Ok((leasehold_file::File::connect(&config)?, leasehold_file::File::connect(&config)?))
+                Ok((leasehold_file::connect(&config)?, leasehold_file::connect(&config)?))
             }
             #[cfg(feature = "memory")]
             leasehold_memory::SCHEME => {

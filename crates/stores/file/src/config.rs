@@ -4,7 +4,10 @@ use std::path::{Component, Path, PathBuf};
 
 use leasehold_core::Error;
 
-use crate::{error, store};
+use rustix::fs::FileType;
+
+use crate::directory::{Site, kind};
+use crate::error;
 
 /// The scheme of this store's URLs.
 pub const SCHEME: &str = "file";
@@ -16,6 +19,8 @@ pub struct Config {
     pub path: PathBuf,
     /// Whether the death of a process ends at once what it kept. Off: its leases run out.
     pub liveness: bool,
+    /// Whether a file that is not there is made.
+    pub create: bool,
 }
 
 impl Config {
@@ -36,11 +41,14 @@ impl Config {
         if path.is_empty() || path.contains('\0') {
             return Err(error::no_path());
         }
-        let mut config = Self { path: from_root(Path::new(path))?, liveness: true };
+        let mut config = Self { path: from_root(Path::new(path))?, liveness: true, create: true };
         for (option, value) in options {
             match (option.as_str(), value.as_str()) {
                 ("liveness", "on") => config.liveness = true,
                 ("liveness", "off") => config.liveness = false,
+                ("create", "yes") => config.create = true,
+                ("create", "no") => config.create = false,
+                ("create", _) => return Err(error::bad_create(value)),
                 ("liveness", _) => return Err(error::bad_liveness(value)),
                 _ => return Err(error::no_such_option(option)),
             }
@@ -48,17 +56,38 @@ impl Config {
         Ok(config)
     }
 
-    /// With the path that links lead to: a link and its target are one store.
+    /// With the path that links lead to: a link and its target are one store. Links that cannot be trusted stay, and are refused
+    /// when the file is opened.
     #[must_use]
     pub fn resolved(&self) -> Self {
-        Self { path: store::resolved(&self.path), ..*self }
+        let path = match Site::find(&self.path, false) {
+            Ok(Some(site)) => site.path(""),
+            Ok(None) => self.known_part(),
+            Err(_) => self.path.clone(),
+        };
+        Self { path, ..*self }
+    }
+
+    /// The path with the links in as much of it as there is.
+    fn known_part(&self) -> PathBuf {
+        let found = self.path.ancestors().skip(1).find_map(|folder| {
+            let site = Site::find(folder, false).ok()??;
+            let rest = self.path.strip_prefix(folder).ok()?;
+            Some(site.path("").join(rest))
+        });
+        found.unwrap_or_else(|| self.path.clone())
     }
 
     /// Whether nobody has made the file yet: nothing stands there, or an empty file that says who may use the store.
     pub fn is_unmade(&self) -> bool {
-        match std::fs::metadata(self.resolved().path) {
-            Ok(found) => found.is_file() && found.len() == 0,
-            Err(fault) => fault.kind() == std::io::ErrorKind::NotFound,
+        match Site::find(&self.path, false) {
+            Ok(Some(site)) => match site.stat("") {
+                Ok(Some(found)) => found.st_size == 0 && kind(&found) == FileType::RegularFile,
+                Ok(None) => true,
+                Err(_) => false,
+            },
+            Ok(None) => true,
+            Err(_) => false,
         }
     }
 
@@ -115,5 +144,7 @@ mod tests {
         assert!(error.to_string().contains("liveness"), "{error}");
         assert!(Config::new("a", &options(&[("liveness", "maybe")])).is_err());
         assert!(!Config::new("a", &options(&[("liveness", "off")])).unwrap().liveness);
+        assert!(Config::new("a", &options(&[("create", "maybe")])).is_err());
+        assert!(!Config::new("a", &options(&[("create", "no")])).unwrap().create);
     }
 }

@@ -4,8 +4,6 @@
 //! locks of the whole process.
 
 use std::cell::Cell;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,9 +13,13 @@ use leasehold_core::{ClientId, Error, Fence, Moment, Name, StoreTime};
 use rusqlite::Connection;
 use smallvec::SmallVec;
 
+use rustix::fs::{AtFlags, CWD, statat};
+
+use crate::config::Config;
+use crate::directory::{self, Site};
 use crate::error::{self, Fault};
 use crate::machine::Machine;
-use crate::opening::{self, suffixed};
+use crate::opening;
 use crate::rows::{self, Loaded, signed};
 use crate::sweeping::Sweeper;
 
@@ -27,6 +29,8 @@ const YIELDS: i32 = 50;
 const PAUSE: Duration = Duration::from_micros(50);
 /// How far the ceiling of fences is raised ahead of the clock: how often that costs a sync of the disk.
 pub(crate) const AHEAD: Duration = Duration::from_secs(60);
+/// How far a fence may be ahead of the clock, and be believed: clocks were set back by less.
+pub(crate) const FENCE_AHEAD_MAX: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 /// How long a waiting client stays on the list without writing that it still waits. Those that end are found out and taken off by
 /// whoever would tell them; one that is stopped costs the others a recheck instead of a hint for so long.
 const ENLISTED_FOR: Duration = Duration::from_secs(22);
@@ -57,6 +61,11 @@ pub(crate) fn give(patience: Duration) {
     GIVE_UP.set(leasehold_clock::now() + patience);
 }
 
+/// How long this thread waits for a busy file still.
+pub(crate) fn patience_left() -> Duration {
+    GIVE_UP.get().since(leasehold_clock::now())
+}
+
 /// Which boot's clock the file goes by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch {
@@ -81,19 +90,30 @@ impl Clock {
     }
 }
 
-/// The file and what SQLite keeps beside it, by device and number: others may come to stand at those paths.
+/// The directory at the path, the file in it and what SQLite keeps beside it, by device and number: others may come to stand there.
 #[derive(PartialEq, Eq)]
-struct Standing([Option<(u64, u64)>; 3]);
+struct Standing {
+    directory: Option<(u64, u64)>,
+    file: Option<(u64, u64)>,
+    beside: [Option<(u64, u64)>; 2],
+}
 
 impl Standing {
-    fn at(path: &Path) -> Self {
-        Self([identity(path), identity(&suffixed(path, "-wal")), identity(&suffixed(path, "-shm"))])
+    fn of(site: &Site) -> Self {
+        let directory = statat(CWD, &site.directory.path, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let identity = |suffix| site.stat(suffix).ok().flatten().as_ref().map(directory::identity);
+        Self {
+            directory: directory.as_ref().map(directory::identity),
+            file: identity(""),
+            beside: [identity("-wal"), identity("-shm")],
+        }
     }
 }
 
 pub(crate) struct Database {
     connection: Connection,
-    path: PathBuf,
+    config: Config,
+    site: Arc<Site>,
     machine: Machine,
     standing: Standing,
     epoch: Epoch,
@@ -125,27 +145,21 @@ pub(crate) struct Done<T> {
 
 impl Database {
     /// Opens the file. Its clock starts above `floor`, where this process knows that a file there had reached that.
-    pub(crate) fn open(path: PathBuf, machine: Machine, patience: Duration, floor: StoreTime) -> Result<Self, Error> {
+    pub(crate) fn open(config: Config, machine: Machine, patience: Duration, floor: StoreTime) -> Result<Self, Error> {
         give(patience);
         for _ in 0..OPENINGS {
-            let before = identity(&path);
-            let connection = opening::open(&path)?;
-            let epoch = opening::enter(&connection, &machine, &path, floor).map_err(Fault::into_error)?;
-            let standing = Standing::at(&path);
-            // What stood at the path before and after is what was opened in between. One that was just made is opened once more.
-            if before.is_some() && before == standing.0[0] {
+            let site = Site::find(&config.path, config.create)?.ok_or_else(|| error::no_store(&config.path))?;
+            let before = site.stat("").ok().flatten().as_ref().map(directory::identity);
+            let opened = opening::open(&site, config.create)?;
+            let connection = opened.connection;
+            let epoch = opening::enter(&connection, &machine, &opened.folder, floor).map_err(Fault::into_error)?;
+            let standing = Standing::of(&site);
+            // What stood there before and after is what was opened in between. One that was just made is opened once more.
+            if before.is_some() && before == standing.file {
                 let reference = rules();
                 let clock = Arc::new(Clock(AtomicU64::new(epoch.base.as_nanos())));
-                return Ok(Self {
-                    connection,
-                    path,
-                    machine,
-                    standing,
-                    epoch,
-                    clock,
-                    reference,
-                    sweeper: Sweeper::default(),
-                });
+                let sweeper = Sweeper::default();
+                return Ok(Self { connection, config, site, machine, standing, epoch, clock, reference, sweeper });
             }
         }
         Err(error::replaced())
@@ -241,16 +255,16 @@ impl Database {
     /// Makes sure that the open file is the one at the path. A file that was removed or replaced is like a server that came back
     /// empty: what was held there is lost, and what is asked now is asked of the file that stands there.
     fn stand_on_the_file(&mut self, patience: Duration) -> Result<(), Fault> {
-        let standing = Standing::at(&self.path);
+        let standing = Standing::of(&self.site);
         if standing == self.standing {
             return Ok(());
         }
-        if standing.0[0] == self.standing.0[0] {
+        if (standing.directory, standing.file) == (self.standing.directory, self.standing.file) {
             // Every connection of this process to that file goes by the old log, as would a new one.
             return Err(error::log_removed().into());
         }
         let (clock, floor) = (self.clock.clone(), self.epoch.now() + AHEAD);
-        *self = Self { clock, ..Self::open(self.path.clone(), self.machine.clone(), patience, floor)? };
+        *self = Self { clock, ..Self::open(self.config.clone(), self.machine.clone(), patience, floor)? };
         self.clock.0.store(self.epoch.base.as_nanos(), Ordering::Release);
         Ok(())
     }
@@ -324,14 +338,22 @@ impl Before {
     }
 }
 
+/// Refuses a record with fences that this store never gave out: a grant after it would carry them on.
+pub(crate) fn check_fences(name: &Name, record: &Record, now: StoreTime) -> Result<(), Error> {
+    if record.rows.iter().any(|row| row.block.first == Fence::NONE || row.block.len == 0) {
+        return Err(error::zero_fence(name));
+    }
+    let last = record.rows.iter().map(|row| row.block.last()).chain([record.last]).max().unwrap_or_default();
+    check_fence(name, last, now)
+}
+
+/// Refuses a fence that is too far ahead of the clock.
+pub(crate) fn check_fence(name: &Name, fence: Fence, now: StoreTime) -> Result<(), Error> {
+    if fence > Fence::at(now + FENCE_AHEAD_MAX) { Err(error::far_fence(name, fence)) } else { Ok(()) }
+}
+
 /// The clients whose processes keep it.
 pub(crate) fn kept_by(record: &Record) -> SmallVec<[ClientId; 1]> {
     let kept = record.rows.iter().filter(|row| row.kept);
     kept.flat_map(|row| row.holds.iter().map(|hold| hold.request.client)).collect()
-}
-
-/// Device and number of what stands at a path.
-pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
 }

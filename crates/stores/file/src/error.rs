@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use leasehold_core::{Error, ErrorKind, Fence, Outcome};
+use leasehold_core::{Error, ErrorKind, Fence, Name, Outcome};
 use rusqlite::ErrorCode;
 use rustix::io::Errno;
 
@@ -32,7 +32,10 @@ impl From<Error> for Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
+            // The last one: another process has a lock that is in the way of every reader, and SQLite gave up.
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
+                Self::Busy
+            }
             Some(ErrorCode::NotADatabase) => Self::NoDatabase,
             _ => Self::Told(told(error)),
         }
@@ -69,6 +72,10 @@ fn bad(what: impl Into<String>) -> Error {
 
 /// SQLite's error, in our words.
 fn told(error: rusqlite::Error) -> Error {
+    // What is in the file is not what this store writes.
+    if error.sqlite_error_code().is_none() {
+        return damaged(&error.to_string());
+    }
     let (kind, what, hint) = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt) => return damaged(&error.to_string()),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
@@ -108,9 +115,11 @@ fn damaged(how: &str) -> Error {
 }
 
 fn busy() -> Error {
-    let what = "another process has been writing to the file for too long";
-    Error::new(ErrorKind::Unreachable, "write", what)
-        .with_hint("is a process stopped in the middle of a write? look with `fuser`")
+    let what = "another process has kept the file busy for too long";
+    Error::new(ErrorKind::Unreachable, "write", what).with_hint(
+        "is a process stopped in the middle of a write, or does one that may read the file hold a lock on it? look with `fuser` \
+         and in /proc/locks",
+    )
 }
 
 pub(crate) fn no_path() -> Error {
@@ -123,11 +132,15 @@ pub(crate) fn host_in_path(path: &str) -> Error {
 
 pub(crate) fn no_such_option(option: &str) -> Error {
     bad(format!("file: has no option {option:?}"))
-        .with_hint("it has liveness=on|off, and keep and budget as every store")
+        .with_hint("it has liveness=on|off, create=yes|no, and keep and budget as every store")
 }
 
 pub(crate) fn bad_liveness(value: &str) -> Error {
     bad(format!("liveness={value} is neither on nor off")).with_hint("write liveness=on or liveness=off")
+}
+
+pub(crate) fn bad_create(value: &str) -> Error {
+    bad(format!("create={value} is neither yes nor no")).with_hint("write create=yes or create=no")
 }
 
 pub(crate) fn no_current_folder(fault: &io::Error) -> Error {
@@ -145,6 +158,86 @@ pub(crate) fn no_file(path: &Path) -> Error {
 pub(crate) fn several_names(path: &Path) -> Error {
     unfit(format!("{} has several names (hard links), and SQLite keeps a log for each", path.display()))
         .with_hint("remove the other names, or use a symbolic link")
+}
+
+/// What this user could do about a store that belongs to a stranger.
+const AS_THAT_USER: &str =
+    "run the command as that user, or name a file in a folder of your own; docs/file.md says how users share a file";
+
+pub(crate) fn foreign_folder(path: &Path, user: u32) -> Error {
+    let what =
+        format!("the folder {} belongs to another user (id {user}), who can replace everything in it", path.display());
+    unfit(what).with_hint(AS_THAT_USER)
+}
+
+pub(crate) fn open_folder(path: &Path) -> Error {
+    let what = format!("every user can replace what is in the folder {}", path.display());
+    unfit(what).with_hint(
+        "set its sticky bit (chmod +t), take the right away (chmod o-w), or name a file in a folder of your own",
+    )
+}
+
+pub(crate) fn foreign_link(path: &Path, user: u32) -> Error {
+    let what = format!(
+        "{} is a link that this user cannot trust: it belongs to user {user}, or others can move it",
+        path.display()
+    );
+    unfit(what).with_hint("name the file that it leads to")
+}
+
+pub(crate) fn foreign_file(path: &Path, user: u32) -> Error {
+    let what = format!("{} belongs to another user (id {user}), and was left as it is", path.display());
+    unfit(what).with_hint(AS_THAT_USER)
+}
+
+pub(crate) fn journal(path: &Path) -> Error {
+    let what = format!("{} stands beside the file, which has no journal but its log", path.display());
+    unfit(what).with_hint("look who put it there, and move it away")
+}
+
+pub(crate) fn no_log(path: &Path) -> Error {
+    let what = format!("{} is in the way of SQLite's log, and was left as it is", path.display());
+    unfit(what).with_hint("look what it is, and move it away")
+}
+
+pub(crate) fn odd_schema(kind: &str, name: &str) -> Error {
+    let what = format!(
+        "the file has a {} {:?} that is not leasehold's, and was left as it is",
+        printable(kind),
+        printable(name)
+    );
+    unfit(what).with_hint("look who can write the file; move it away, and what was held in it is free")
+}
+
+pub(crate) fn zero_fence(name: &Name) -> Error {
+    let what = "the file says that the lock is held under fence 0, which is never given out".to_owned();
+    unfit(what).with_hint(RESET_FENCE).on_lock(name)
+}
+
+pub(crate) fn far_fence(name: &Name, fence: Fence) -> Error {
+    let what = format!("the lock's fence {fence} is more than 8 days ahead of the file's clock");
+    unfit(what).with_hint(RESET_FENCE).on_lock(name)
+}
+
+pub(crate) fn far_ceiling() -> Error {
+    damaged("its limit of fences is more than 8 days ahead of its clock")
+}
+
+const RESET_FENCE: &str = "somebody wrote into the file, or a client came from a store whose clock was ahead; `leasehold break NAME --yes \
+                           --now --reset-fence` repairs the name, and fences below the old one come again";
+
+pub(crate) fn no_table(name: &str) -> Error {
+    damaged(&format!("its table {name:?} is missing"))
+}
+
+/// What a file says, as far as a terminal is to see it.
+fn printable(text: &str) -> String {
+    text.chars().filter(|letter| letter.is_ascii_graphic() || *letter == ' ').take(64).collect()
+}
+
+pub(crate) fn no_store(path: &Path) -> Error {
+    unfit(format!("there is no store at {}, and create=no makes none", path.display()))
+        .with_hint("look whether the path is right; without create=no the first lock makes the file")
 }
 
 pub(crate) fn mounted_alone(path: &Path) -> Error {
@@ -173,6 +266,18 @@ pub(crate) fn newer(found: i64, known: i64) -> Error {
         "the file was made by a newer leasehold (format {found}, this one knows {known}), and was left as it is"
     ))
     .with_hint("use that version, or name another file with --store file:PATH")
+}
+
+pub(crate) fn older(found: i64, known: i64) -> Error {
+    unfit(format!(
+        "the file is of an older leasehold (format {found}, this one has {known}), and this user may only read it"
+    ))
+    .with_hint("let a user that may write the file use it once")
+}
+
+pub(crate) fn not_entered() -> Error {
+    unfit("the file came from another machine and was not used on this one yet, and this user may only read it")
+        .with_hint("let a user that may write the file use it once")
 }
 
 pub(crate) fn read_only() -> Error {

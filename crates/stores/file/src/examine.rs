@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use leasehold_core::{Check, Error, Verdict};
-use rusqlite::{Connection, OpenFlags};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::config::Config;
-use crate::error::Fault;
+use crate::directory::Site;
+use crate::error;
 use crate::folder;
 use crate::machine::{self, Machine};
 use crate::opening::{self, Found};
@@ -23,12 +24,19 @@ const RIGHTS: &str = "give this user, or a group of its, the right to write ther
 pub fn examine(config: &Config) -> Vec<Check> {
     let path = config.resolved().path;
     let mut checks = vec![clock(), file_system(&path)];
-    let found = opening::probe(&path);
-    if found.is_ok() || is_closed(&path) {
-        checks.push(permissions(&path));
-    }
-    if let Ok(Found::Ours { .. }) = found {
-        checks.push(integrity(&path));
+    match Site::find(&path, false) {
+        Ok(Some(site)) => {
+            let found = opening::probe(&site);
+            if found.is_ok() || is_closed(&path) {
+                checks.push(permissions(&path));
+            }
+            if let Ok(Found::Ours(_)) = found {
+                checks.push(integrity(&site));
+            }
+        }
+        Ok(None) => checks.push(permissions(&path)),
+        Err(_) if is_closed(&path) => checks.push(permissions(&path)),
+        Err(error) => checks.push(failed("permissions", &error)),
     }
     checks.push(Check::new("engine", Verdict::Ok, format!("SQLite {}, built in", rusqlite::version())));
     checks
@@ -45,7 +53,9 @@ fn clock() -> Check {
 
 fn file_system(path: &Path) -> Check {
     let there = existing(path);
-    match machine::check_file_system(there) {
+    let asked =
+        fs::File::open(there).map_err(|fault| error::place("the file system cannot be asked about", there, fault));
+    match asked.and_then(|open| machine::check_file_system(open, there)) {
         Ok(()) => Check::new("file system", Verdict::Ok, format!("{} is this machine's own", there.display())),
         Err(error) => failed("file system", &error),
     }
@@ -76,7 +86,7 @@ fn permissions(path: &Path) -> Check {
     if !may(path, Access::READ_OK | Access::WRITE_OK) {
         return no_rights(format!("mode {mode:03o}, user {}: this user cannot write the file", found.uid()));
     }
-    let folder = folder::of(path);
+    let folder = beside(path);
     if folder.exists() && !may(&folder, Access::WRITE_OK | Access::EXEC_OK) {
         return no_rights(format!("this user cannot write in {}, where processes find each other", folder.display()));
     }
@@ -97,6 +107,13 @@ fn to_make(path: &Path) -> Check {
     no_rights(format!("there is no file yet, and this user cannot make one in {}", folder.display()))
 }
 
+/// The folder beside the file.
+fn beside(path: &Path) -> PathBuf {
+    let mut folder = path.as_os_str().to_owned();
+    folder.push(folder::SUFFIX);
+    folder.into()
+}
+
 fn no_rights(found: String) -> Check {
     Check::new("permissions", Verdict::Fail, found).with_advice(RIGHTS)
 }
@@ -112,14 +129,11 @@ fn may(path: &Path, access: Access) -> bool {
     !matches!(found, Err(Errno::ACCESS | Errno::ROFS | Errno::PERM))
 }
 
-fn integrity(path: &Path) -> Check {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let found = Connection::open_with_flags(path, flags)
-        .and_then(|connection| connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)));
-    match found {
+fn integrity(site: &Arc<Site>) -> Check {
+    match opening::quick_check(site) {
         Ok(found) if found == "ok" => Check::new("integrity", Verdict::Ok, "the file is whole"),
         Ok(found) => Check::new("integrity", Verdict::Fail, format!("the file is damaged: {found}")),
-        Err(fault) => failed("integrity", &Fault::from(fault).into_error()),
+        Err(error) => failed("integrity", &error),
     }
 }
 
@@ -152,7 +166,7 @@ mod tests {
     fn a_damaged_file_fails_and_stays_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
-        drop(opening::open(&path).unwrap());
+        drop(opening::open(&Site::find(&path, true).unwrap().unwrap(), true).unwrap());
         assert!(verdicts(&path).contains(&("integrity", Verdict::Ok)));
         let mut damaged = fs::read(&path).unwrap();
         damaged[4096..].fill(0x5a);

@@ -1,68 +1,220 @@
 //! The folder beside the file: sockets and liveness files of the processes that use it. It is ours only with our mark in it.
+//!
+//! Where a group shares it, a member may put anything there under any name: nothing in it is followed, and what others are to reach is
+//! finished in a folder of this user's own before it gets its name.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold_core::Error;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 
+use crate::directory::{Rights, Site, identity, kind, open_to_list};
 use crate::{database, error};
 
+/// What stands behind the name of the file in that of the folder.
+pub(crate) const SUFFIX: &str = ".d";
 /// Marks the folder as ours; locked by whoever makes the file.
 const MARK: &str = "opening";
+/// The name of what is not finished, in a folder of its own.
+const UNFINISHED: &str = "it";
 /// What is unfinished for this long was left behind.
 const LEFTOVER: Duration = Duration::from_secs(60 * 60);
+/// How many times the folder is made or opened while others remove it.
+const TRIES: usize = 8;
 
-/// Where it is.
-pub(crate) fn of(path: &Path) -> PathBuf {
-    let mut folder = path.as_os_str().to_owned();
-    folder.push(".d");
-    folder.into()
+/// The folder, pinned.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    pub(crate) open: OwnedFd,
+    /// For messages, and for systems without /proc.
+    pub(crate) path: PathBuf,
+    /// Who may use what is made in it.
+    rights: Rights,
+    stat: Stat,
 }
 
-/// Makes sure that it is there, as open to others as the file is. A folder of that name that is somebody else's is refused.
-pub(crate) fn ensure(path: &Path) -> Result<(), Error> {
-    let folder = of(path);
-    let cannot = |fault| error::place("the folder cannot be made:", &folder, fault);
-    match fs::create_dir(&folder) {
-        Ok(()) => {}
-        Err(fault) if fault.kind() == io::ErrorKind::AlreadyExists => {
-            let marked = folder.join(MARK).is_file();
-            if marked {
-                return Ok(());
+impl Folder {
+    /// Enters the folder of a file with these rights, and makes it where there is none. One that is somebody else's is refused.
+    pub(crate) fn enter(site: &Site, rights: Rights) -> Result<Self, Error> {
+        let path = site.path(SUFFIX);
+        let cannot = |fault: Errno| error::place("the folder cannot be made:", &path, fault.into());
+        for _ in 0..TRIES {
+            if let Some(folder) = Self::find(site, rights)? {
+                folder.mark()?;
+                return Ok(folder);
             }
-            let empty = fs::read_dir(&folder).map_err(cannot)?.next().is_none();
-            // One that was just made by another process is empty, or has its mark by now.
-            if !empty && !folder.join(MARK).is_file() {
-                return Err(error::somebodys_folder(&folder));
+            match mkdirat(&site.directory.open, site.beside(SUFFIX), Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(fault) => return Err(cannot(fault)),
             }
         }
-        Err(fault) => return Err(cannot(fault)),
+        Err(error::replaced())
     }
-    OpenOptions::new().write(true).create(true).truncate(false).mode(0o666).open(folder.join(MARK)).map_err(cannot)?;
-    if let Ok(file) = fs::metadata(path) {
-        follow(path, &file).map_err(cannot)?;
+
+    /// The folder, if it is there.
+    pub(crate) fn find(site: &Site, rights: Rights) -> Result<Option<Self>, Error> {
+        let path = site.path(SUFFIX);
+        let open = match open_to_list(site.directory.open.as_fd(), &site.beside(SUFFIX)) {
+            Ok(open) => open,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => return Err(error::somebodys_folder(&path)),
+            Err(fault) => return Err(error::place("the folder cannot be used:", &path, fault.into())),
+        };
+        let stat = fstat(&open).map_err(|fault| error::place("the folder cannot be used:", &path, fault.into()))?;
+        site.check_owner(SUFFIX, &stat)?;
+        Ok(Some(Self { open, path, rights: rights.of_writers(), stat }))
     }
-    Ok(())
+
+    /// Makes sure that our mark is in it. An empty folder without one was just made, by this process or by one that ended meanwhile.
+    fn mark(&self) -> Result<(), Error> {
+        if self.is_marked() {
+            return Ok(());
+        }
+        if self.names().next().is_some() && !self.is_marked() {
+            return Err(error::somebodys_folder(&self.path));
+        }
+        let cannot = |fault: io::Error| error::place("the folder cannot be made:", &self.path, fault);
+        if self.stat.st_uid == rustix::process::geteuid().as_raw() {
+            let rights = Rights { mode: mode(self.rights.mode), ..self.rights };
+            // Of a group that this user is not in: then it stays with its maker.
+            rights
+                .give(&self.open)
+                .or_else(|_| Rights { mode: 0o700, group: None }.give(&self.open))
+                .map_err(cannot)?;
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.open, MARK, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(made) => {
+                self.rights.give(&made).or_else(|_| Rights { mode: 0o600, group: None }.give(&made)).map_err(cannot)
+            }
+            Err(Errno::EXIST) => Ok(()),
+            Err(fault) => Err(cannot(fault.into())),
+        }
+    }
+
+    fn is_marked(&self) -> bool {
+        self.stat_of(MARK).is_some_and(|mark| kind(&mark) == FileType::RegularFile)
+    }
+
+    fn stat_of(&self, name: &str) -> Option<Stat> {
+        statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+
+    /// Whether it is still the one beside the file.
+    pub(crate) fn is_current(&self, site: &Site) -> bool {
+        site.stat(SUFFIX).ok().flatten().is_some_and(|there| identity(&there) == identity(&self.stat))
+    }
+
+    /// The names in it that are text: ours are.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> + use<> {
+        let entries = Dir::read_from(&self.open).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned))
+            .filter(|name| name != "." && name != "..")
+    }
+
+    /// The path of something in it.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn way(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens what stands there, if it is of this kind. A link is not followed, and the other end of a pipe not waited for.
+    pub(crate) fn look(&self, name: &str, wanted: FileType) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = openat(&self.open, name, flags, Mode::empty())?;
+        match kind(&fstat(&open)?) == wanted {
+            true => Ok(open.into()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        let _ = unlinkat(&self.open, name, AtFlags::empty());
+    }
+
+    /// Begins to make something: until it is done, nobody else can reach it.
+    pub(crate) fn begin(&self, id: impl std::fmt::Display) -> io::Result<Unfinished<'_>> {
+        let name = format!("{id}.new");
+        mkdirat(&self.open, &name, Mode::RWXU)?;
+        let open = open_to_list(self.open.as_fd(), OsStr::new(&name));
+        let open = open.inspect_err(|_| {
+            let _ = unlinkat(&self.open, &name, AtFlags::REMOVEDIR);
+        })?;
+        let unfinished = Unfinished { folder: self, name, open };
+        let Stat { st_uid, st_mode, .. } = fstat(&unfinished.open)?;
+        // A member of the group may have put another one in its place.
+        if st_uid != rustix::process::geteuid().as_raw() || st_mode & 0o077 != 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(unfinished)
+    }
+
+    /// Removes what processes left that ended while they were making it: names of our own only.
+    pub(crate) fn clear_leftovers(&self) {
+        for name in self.names() {
+            if is_orphaned(&name, |live| self.stat_of(live).is_some()) {
+                self.remove(&name);
+            }
+            if is_unfinished(&name) && self.stat_of(&name).is_some_and(|left| is_old(&left)) {
+                if let Ok(open) = open_to_list(self.open.as_fd(), OsStr::new(&name)) {
+                    drop(Unfinished { folder: self, name, open });
+                } else {
+                    self.remove(&name);
+                }
+            }
+        }
+    }
 }
 
-/// Gives the folder the rights and the group of the file, where it is ours to give.
-pub(crate) fn follow(path: &Path, file: &fs::Metadata) -> io::Result<()> {
-    let folder = of(path);
-    for (path, mode) in [(folder.join(MARK), file.mode() & 0o666), (folder.clone(), mode(file.mode()))] {
-        if fs::metadata(&path)?.uid() == rustix::process::geteuid().as_raw() {
-            // Where the group cannot be given, it stays with its maker.
-            let _ = chown(&path, None, Some(file.gid()));
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
-        }
+/// Something that is being made, in a folder that is this user's alone.
+pub(crate) struct Unfinished<'a> {
+    folder: &'a Folder,
+    name: String,
+    open: OwnedFd,
+}
+
+impl Unfinished<'_> {
+    /// Where it is made: a folder and a name in it.
+    pub(crate) fn place(&self) -> (&OwnedFd, &'static str) {
+        (&self.open, UNFINISHED)
     }
-    Ok(())
+
+    /// A way to it that is short enough for a socket's address, which has room for some hundred bytes only.
+    pub(crate) fn way(&self) -> PathBuf {
+        way(&self.open, &self.folder.path.join(&self.name)).join(UNFINISHED)
+    }
+
+    /// Who may use it.
+    pub(crate) fn rights(&self) -> Rights {
+        self.folder.rights
+    }
+
+    /// It is done, and gets its name in the folder.
+    pub(crate) fn finish(self, name: &str) -> io::Result<()> {
+        Ok(renameat(&self.open, UNFINISHED, &self.folder.open, name)?)
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let _ = unlinkat(&self.open, UNFINISHED, AtFlags::empty());
+        let _ = unlinkat(&self.folder.open, &self.name, AtFlags::REMOVEDIR);
+    }
+}
+
+fn way(open: &OwnedFd, path: &Path) -> PathBuf {
+    if cfg!(target_os = "linux") { format!("/proc/self/fd/{}", open.as_raw_fd()).into() } else { path.to_owned() }
 }
 
 /// Who may read and write the file may enter and change the folder. What is made in it belongs to its group, whoever makes it.
-pub(crate) fn mode(file: u32) -> u32 {
+fn mode(file: u32) -> u32 {
     let rights = file & 0o666;
     let group = if rights & 0o060 == 0 { 0 } else { 0o2000 };
     group | rights | ((rights & 0o444) >> 2)
@@ -72,10 +224,10 @@ pub(crate) fn mode(file: u32) -> u32 {
 pub(crate) struct Alone(File);
 
 impl Alone {
-    pub(crate) fn at(path: &Path) -> Result<Self, Error> {
-        let mark = of(path).join(MARK);
+    pub(crate) fn at(folder: &Folder) -> Result<Self, Error> {
+        let mark = folder.path.join(MARK);
         let cannot = |fault| error::place("the file cannot be made:", &mark, fault);
-        let file = File::open(&mark).map_err(cannot)?;
+        let file = folder.look(MARK, FileType::RegularFile).map_err(cannot)?;
         for tries in 0.. {
             match file.try_lock() {
                 Ok(()) => break,
@@ -94,19 +246,9 @@ impl Drop for Alone {
     }
 }
 
-/// Removes what processes left that ended while they were making it: names of our own only.
-pub(crate) fn clear_leftovers(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        if name.to_str().is_some_and(|name| is_orphaned(folder, name)) {
-            let _ = fs::remove_file(entry.path());
-        }
-        let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|made| made.elapsed().ok());
-        if name.to_str().is_some_and(is_unfinished) && age.is_some_and(|age| age > LEFTOVER) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
+fn is_old(left: &Stat) -> bool {
+    let made = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(left.st_mtime).unwrap_or_default());
+    made.elapsed().is_ok_and(|age| age > LEFTOVER)
 }
 
 fn is_unfinished(name: &str) -> bool {
@@ -115,8 +257,8 @@ fn is_unfinished(name: &str) -> bool {
 }
 
 /// A socket is there only while its liveness file is.
-fn is_orphaned(folder: &Path, name: &str) -> bool {
-    let alone = |client: &str| is_client(client) && !folder.join(format!("{client}.live")).exists();
+fn is_orphaned(name: &str, is_there: impl Fn(&str) -> bool) -> bool {
+    let alone = |client: &str| is_client(client) && !is_there(&format!("{client}.live"));
     name.strip_suffix(".sock").is_some_and(alone)
 }
 

@@ -16,6 +16,7 @@
 mod config;
 mod database;
 mod desk;
+mod directory;
 mod ear;
 mod error;
 mod examine;
@@ -24,11 +25,14 @@ mod live;
 mod machine;
 mod opening;
 mod place;
+mod reader;
 mod rows;
+mod schema;
 mod socket;
 mod store;
 mod sweeping;
 mod unforked;
+mod vfs;
 
 #[cfg(test)]
 mod tests;
@@ -36,4 +40,5 @@ mod tests;
 pub use config::{Config, SCHEME};
 pub use examine::examine;
 pub use place::live_files;
+pub use reader::connect;
 pub use store::File;

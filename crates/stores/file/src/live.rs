@@ -3,53 +3,44 @@
 //!
 //! On Linux the file is a named pipe, so that whoever has it open is told by the kernel when the last process that held it ends.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
 
 use leasehold_core::{ClientId, Moment};
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens, utimensat};
+use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens, openat};
 
-/// Opening a pipe must not wait for its other end.
-const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+use crate::folder::Folder;
 
-/// Where the liveness file of a client is.
-pub(crate) fn path(folder: &Path, client: ClientId) -> PathBuf {
-    folder.join(format!("{client}.live"))
+/// What the file is: elsewhere than on Linux a pipe does not tell of the end of its last holder.
+const KIND: FileType = if cfg!(target_os = "linux") { FileType::Fifo } else { FileType::RegularFile };
+
+/// The liveness file of a client.
+pub(crate) fn name(client: ClientId) -> String {
+    format!("{client}.live")
 }
 
 /// Makes the file and holds it. It gets its name only when it is locked: nobody ever sees it free while its process lives.
-pub(crate) fn hold(folder: &Path, client: ClientId, mode: u32) -> io::Result<File> {
-    let new = folder.join(format!("{client}.new"));
-    make(&new)?;
-    let held = (|| {
-        fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
-        let file = OpenOptions::new().read(true).write(true).custom_flags(NO_WAIT).open(&new)?;
-        file.try_lock()?;
-        fs::rename(&new, path(folder, client))?;
-        Ok(file)
-    })();
-    if held.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    held
-}
-
-#[cfg(target_os = "linux")]
-fn make(new: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    Ok(mknodat(CWD, new, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn make(new: &Path) -> io::Result<()> {
-    File::create_new(new).map(drop)
+pub(crate) fn hold(folder: &Folder, client: ClientId) -> io::Result<File> {
+    let unfinished = folder.begin(client)?;
+    let (place, it) = unfinished.place();
+    #[cfg(target_os = "linux")]
+    rustix::fs::mknodat(place, it, KIND, Mode::RUSR | Mode::WUSR, 0)?;
+    #[cfg(target_os = "linux")]
+    let how = OFlags::NONBLOCK;
+    #[cfg(not(target_os = "linux"))]
+    let how = OFlags::CREATE | OFlags::EXCL;
+    let flags = how | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file: File = openat(place, it, flags, Mode::RUSR | Mode::WUSR)?.into();
+    unfinished.rights().give(&file)?;
+    file.try_lock()?;
+    unfinished.finish(&name(client))?;
+    Ok(file)
 }
 
 /// Opens the file of another process, to look at it and to be told of its end.
-pub(crate) fn look(folder: &Path, client: ClientId) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path(folder, client))
+pub(crate) fn look(folder: &Folder, client: ClientId) -> io::Result<File> {
+    folder.look(&name(client), KIND)
 }
 
 /// Whether its process is certain to be gone. A shared lock is tried, so that two who look do not hinder each other.
@@ -83,12 +74,12 @@ pub(crate) fn stamp(file: &File) {
 }
 
 /// The same for a client of another process.
-pub(crate) fn stamp_at(folder: &Path, client: ClientId) {
-    let path = path(folder, client);
-    if utimensat(CWD, &path, &stamped(), AtFlags::empty()).is_err() {
+pub(crate) fn stamp_at(folder: &Folder, client: ClientId) {
+    let Ok(file) = look(folder, client) else { return };
+    if futimens(&file, &stamped()).is_err() {
         // Of another user, who lets us write.
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        let _ = utimensat(CWD, &path, &Timestamps { last_access: now, last_modification: now }, AtFlags::empty());
+        let _ = futimens(&file, &Timestamps { last_access: now, last_modification: now });
     }
 }
 
@@ -102,25 +93,32 @@ fn stamped() -> Timestamps {
 }
 
 /// Whether the process of a client is certain to be gone. A file that is missing tells nothing: somebody may have cleared the folder.
-pub(crate) fn is_gone(folder: &Path, client: ClientId) -> bool {
+pub(crate) fn is_gone(folder: &Folder, client: ClientId) -> bool {
     look(folder, client).is_ok_and(|file| is_free(&file))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directory::Site;
+
+    fn folder_in(path: &std::path::Path) -> Folder {
+        let site = Site::find(&path.join("locks.db"), false).unwrap().unwrap();
+        Folder::enter(&site, site.rights()).unwrap()
+    }
 
     #[test]
     fn every_stamp_is_another_to_those_who_have_the_file_open() {
-        let folder = tempfile::tempdir().unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = folder_in(temporary.path());
         let client = ClientId([1, 2]);
-        let held = hold(folder.path(), client, 0o600).unwrap();
-        let seen = look(folder.path(), client).unwrap();
+        let held = hold(&folder, client).unwrap();
+        let seen = look(&folder, client).unwrap();
         let mut stamps = vec![stamp_of(&seen).unwrap()];
         for _ in 0..100 {
             stamp(&held);
             stamps.push(stamp_of(&seen).unwrap());
-            stamp_at(folder.path(), client);
+            stamp_at(&folder, client);
             stamps.push(stamp_of(&seen).unwrap());
         }
         assert!(stamps.windows(2).all(|pair| pair[0] != pair[1]), "{stamps:?}");
@@ -128,16 +126,17 @@ mod tests {
 
     #[test]
     fn a_client_is_gone_when_nobody_holds_its_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = folder_in(temporary.path());
         let client = ClientId([1, 2]);
-        assert!(!is_gone(folder.path(), client), "a missing file tells nothing");
-        let held = hold(folder.path(), client, 0o600).unwrap();
-        assert!(!is_gone(folder.path(), client));
+        assert!(!is_gone(&folder, client), "a missing file tells nothing");
+        let held = hold(&folder, client).unwrap();
+        assert!(!is_gone(&folder, client));
         let twin = held.try_clone().unwrap();
         drop(held);
-        assert!(!is_gone(folder.path(), client), "another process may have inherited it");
+        assert!(!is_gone(&folder, client), "another process may have inherited it");
         drop(twin);
-        assert!(is_gone(folder.path(), client));
-        assert!(is_gone(folder.path(), client), "looking does not change it");
+        assert!(is_gone(&folder, client));
+        assert!(is_gone(&folder, client), "looking does not change it");
     }
 }

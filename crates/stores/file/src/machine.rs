@@ -1,6 +1,7 @@
 //! What the file's times depend on: which boot of which machine this is, and whether its clock and file system can be trusted.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use leasehold_core::{Error, StoreTime};
@@ -82,8 +83,8 @@ fn time_is_shifted() -> bool {
 }
 
 /// Refuses file systems that other machines, or the host of a virtual one, may write to at the same time.
-pub(crate) fn check_file_system(folder: &Path) -> Result<(), Error> {
-    match file_system(folder) {
+pub(crate) fn check_file_system(open: impl AsFd, folder: &Path) -> Result<(), Error> {
+    match file_system(open) {
         Ok(kind) => match SHARED.iter().find(|(magic, _)| *magic == kind) {
             Some((_, name)) => Err(error::shared_file_system(name)),
             None => Ok(()),
@@ -100,7 +101,7 @@ pub(crate) fn is_mount_point(path: &Path) -> bool {
 }
 
 #[cfg(target_os = "linux")]
-fn file_system(folder: &Path) -> io::Result<u32> {
+fn file_system(open: impl AsFd) -> io::Result<u32> {
     // The kernel's numbers have 32 bits; the type of the field differs between architectures.
     #[allow(
         clippy::cast_possible_truncation,
@@ -108,12 +109,12 @@ fn file_system(folder: &Path) -> io::Result<u32> {
         clippy::unnecessary_cast,
         reason = "as said above"
     )]
-    Ok(rustix::fs::statfs(folder)?.f_type as u32)
+    Ok(rustix::fs::fstatfs(open)?.f_type as u32)
 }
 
 /// Elsewhere there are no such numbers, and the mount is not looked at.
 #[cfg(not(target_os = "linux"))]
-fn file_system(_: &Path) -> io::Result<u32> {
+fn file_system(_: impl AsFd) -> io::Result<u32> {
     Ok(0)
 }
 
@@ -146,13 +147,13 @@ mod tests {
         let here = Machine::this().unwrap();
         assert!(here.boot.len() >= 32, "{here:?}");
         assert_eq!(here, Machine::this().unwrap());
-        check_file_system(Path::new("/")).unwrap();
+        check_file_system(std::fs::File::open("/").unwrap(), Path::new("/")).unwrap();
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_foreign_file_system_is_told_by_its_number() {
         // /proc is on no list; its number is known, so the asking itself is right.
-        assert_eq!(file_system(Path::new("/proc")).unwrap(), 0x9fa0);
+        assert_eq!(file_system(std::fs::File::open("/proc").unwrap()).unwrap(), 0x9fa0);
     }
 }

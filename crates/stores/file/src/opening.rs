@@ -1,67 +1,92 @@
 //! Opening the file: made if it is missing, refused and left as it is if it is not ours or newer, migrated if it is older.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, chown};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::fence::FENCE_UNIT_NANOS;
 use leasehold_core::{Error, Fence, StoreTime};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, openat, renameat, renameat_with, unlinkat};
+use rustix::io::Errno;
 
-use crate::database::{self, AHEAD, Epoch};
+use crate::database::{self, AHEAD, Epoch, FENCE_AHEAD_MAX};
+use crate::directory::{Rights, Site, identity, kind, open_to_list};
 use crate::error::{self, Fault};
-use crate::folder::{self, Alone};
+use crate::folder::{Alone, Folder};
 use crate::machine::{self, Machine};
-use crate::place;
 use crate::rows::{signed, unsigned};
+use crate::{place, schema, vfs};
 
 /// Marks the file as ours, in SQLite's header.
 const APPLICATION_ID: i64 = 0x6c65_6173;
 /// What made the file step by step; its format is how many were done.
-const MIGRATIONS: &[&str] =
+pub(crate) const MIGRATIONS: &[&str] =
     &[include_str!("sql/0001-locks.sql"), include_str!("sql/0002-waiters.sql"), include_str!("sql/0003-left-by.sql")];
 /// How many statements a connection keeps prepared.
 const STATEMENTS: usize = 32;
 /// The write-ahead log is cut back to this size when it has been copied into the file.
 const LOG_BYTES: i64 = 4 << 20;
+/// Where SQLite's header says how the file is read and written, and the number for a write-ahead log.
+const JOURNAL_VERSIONS: std::ops::Range<usize> = 18..20;
+const WITH_LOG: u8 = 2;
 
 /// What stands at the path.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Found {
-    Nothing,
-    Ours { format: i64 },
+    /// Nothing, or an empty file, which tells who may use the store.
+    Nothing(Option<Box<Stat>>),
+    /// A store, with who may use it.
+    Ours(Rights),
+}
+
+/// The file, open and ready for use.
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    pub(crate) folder: Folder,
 }
 
 /// Opens the file, and leaves it ready for use. Busy files are waited for as [`database::give`] says.
-pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(parent).map_err(|fault| error::place("the folder cannot be made:", parent, fault))?;
-    machine::check_file_system(parent)?;
-    let found = match probe(path)? {
-        Found::Nothing => {
-            folder::ensure(path)?;
-            let _alone = Alone::at(path)?;
-            match probe(path)? {
-                Found::Nothing => make(path).map(|()| Found::Ours { format: latest() })?,
-                found => found,
+pub(crate) fn open(site: &Arc<Site>, create: bool) -> Result<Opened, Error> {
+    machine::check_file_system(&site.directory.open, &site.directory.path)?;
+    let folder = match probe(site)? {
+        Found::Nothing(_) if !create => return Err(error::no_store(&site.path(""))),
+        Found::Nothing(empty) => {
+            let rights = empty.as_deref().map_or_else(|| site.rights(), Rights::of);
+            let folder = Folder::enter(site, rights)?;
+            let _alone = Alone::at(&folder)?;
+            if let Found::Nothing(empty) = probe(site)? {
+                make(site, &folder, empty.as_deref())?;
             }
+            folder
         }
-        found => {
-            folder::ensure(path)?;
-            found
+        Found::Ours(rights) => Folder::enter(site, rights)?,
+    };
+    let connection = opened(site, |vfs| {
+        let connection = connect(&site.path(""), vfs)?;
+        // The log may say otherwise than the file's own header. Nothing is written before it is certain what is in the file.
+        let read = connection.unchecked_transaction()?;
+        let format = check_format(&read)?;
+        schema::check(&read, format)?;
+        drop(read);
+        if format < latest() {
+            migrate(&connection)?;
         }
-    };
-    let connection = connect(path).map_err(|fault| Fault::from(fault).into_error())?;
-    // The log may say otherwise than the file's own header.
-    check_format(&connection).map_err(Fault::into_error)?;
-    let ready = match found {
-        Found::Ours { format } if format < latest() => migrate(&connection),
-        _ => Ok(()),
-    };
-    ready.and_then(|()| settle(&connection)).map_err(Fault::into_error)?;
-    Ok(connection)
+        settle(&connection)?;
+        Ok(connection)
+    })?;
+    Ok(Opened { connection, folder })
+}
+
+/// Lets SQLite open the files of a site. Where one of them was refused, that is why.
+fn opened<T>(site: &Arc<Site>, work: impl FnOnce(&std::ffi::CStr) -> Result<T, Fault>) -> Result<T, Error> {
+    let (opened, refused) = vfs::within(site, work)?;
+    opened.map_err(|fault| refused.unwrap_or_else(|| fault.into_error()))
 }
 
 /// Refuses a file that is not ours or newer; answers its format.
@@ -79,80 +104,140 @@ fn latest() -> i64 {
 }
 
 /// Looks at the file without touching it: no lock, no journal, and closed as SQLite closes files that it may have open elsewhere.
-pub(crate) fn probe(path: &Path) -> Result<Found, Error> {
-    match fs::metadata(path) {
-        Ok(found) if found.is_dir() => return Err(error::is_a_folder(path)),
-        Ok(found) if !found.is_file() => return Err(error::no_file(path)),
-        Ok(_) if machine::is_mount_point(path) => return Err(error::mounted_alone(path)),
-        Ok(found) if found.nlink() > 1 => return Err(error::several_names(path)),
-        Ok(found) if found.len() == 0 => return Ok(Found::Nothing),
-        Ok(_) => {}
-        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(fault) => return Err(error::place("the file cannot be looked at:", path, fault)),
+pub(crate) fn probe(site: &Arc<Site>) -> Result<Found, Error> {
+    let path = site.path("");
+    let found = site.stat("").map_err(|fault| error::place("the file cannot be looked at:", &path, fault.into()))?;
+    let Some(found) = found else { return Ok(Found::Nothing(None)) };
+    match kind(&found) {
+        FileType::Directory => return Err(error::is_a_folder(&path)),
+        FileType::RegularFile => {}
+        _ => return Err(error::no_file(&path)),
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let header = match Connection::open_with_flags(uri(path), flags) {
-        Ok(connection) => check_format(&connection),
-        Err(fault) => Err(fault.into()),
-    };
-    header.map(|format| Found::Ours { format }).map_err(|fault| match fault {
-        Fault::NoDatabase => error::not_ours(),
-        fault => fault.into_error(),
+    if machine::is_mount_point(&path) {
+        return Err(error::mounted_alone(&path));
+    }
+    site.check_owner("", &found)?;
+    if found.st_nlink > 1 {
+        return Err(error::several_names(&path));
+    }
+    if found.st_size == 0 {
+        site.check_maker(&found)?;
+        return Ok(Found::Nothing(Some(Box::new(found))));
+    }
+    opened(site, |vfs| {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = flags | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let header = match Connection::open_with_flags_and_vfs(uri(&path), flags, vfs) {
+            Ok(connection) => check_format(&connection),
+            Err(fault) => Err(fault.into()),
+        };
+        header.map_err(|fault| match fault {
+            Fault::NoDatabase => error::not_ours().into(),
+            fault => fault,
+        })
+    })?;
+    Ok(Found::Ours(Rights::of(&found)))
+}
+
+/// What SQLite finds when it looks through the file: "ok", or the first damage.
+pub(crate) fn quick_check(site: &Arc<Site>) -> Result<String, Error> {
+    opened(site, |vfs| {
+        let connection = connect_to_read(&site.path(""), vfs)?;
+        Ok(connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?)
     })
 }
 
+/// Reads a file that is as new as this version, and writes nothing.
+pub(crate) fn read<T>(site: &Arc<Site>, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Error> {
+    machine::check_file_system(&site.directory.open, &site.directory.path)?;
+    opened(site, |vfs| {
+        let connection = connect_to_read(&site.path(""), vfs)?;
+        match check_format(&connection)? {
+            format if format < latest() => return Err(error::older(format, latest()).into()),
+            format => schema::check(&connection, format)?,
+        }
+        work(&connection)
+    })
+}
+
+fn connect_to_read(path: &Path, vfs: &std::ffi::CStr) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut connection = Connection::open_with_flags_and_vfs(path, flags | OpenFlags::SQLITE_OPEN_EXRESCODE, vfs)?;
+    connection.busy_handler(Some(database::is_worth_a_try))?;
+    schema::distrust(&connection)?;
+    Ok(connection)
+}
+
 fn uri(path: &Path) -> String {
-    use std::fmt::Write;
-    use std::os::unix::ffi::OsStrExt;
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_bytes() {
         match byte {
             b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
             byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
-            byte => write!(uri, "%{byte:02x}").expect("a string takes every text"),
+            byte => uri.push_str(&format!("%{byte:02x}")),
         }
     }
     uri + "?immutable=1"
 }
 
-/// Makes the file beside its place, whole and synced, and moves it there. Only under [`alone`], where nothing or an empty file is.
-fn make(path: &Path) -> Result<(), Error> {
-    let new = folder::of(path).join(format!("new-{}", std::process::id()));
-    let cannot = |fault| error::place("the file cannot be made:", path, fault);
-    let made = (|| {
-        remove(&new).map_err(cannot)?;
-        fill(&new).map_err(|fault| Fault::from(fault).into_error())?;
-        take_rights(path, &new).map_err(cannot)?;
-        File::open(&new).and_then(|file| file.sync_all()).map_err(cannot)?;
-        // Of a file that was removed or emptied: it must not be taken for this one's.
-        for left in ["-wal", "-shm", "-journal"] {
-            remove(&suffixed(path, left)).map_err(cannot)?;
+/// Makes the file where nobody else can reach it, whole and synced, and moves it to its place. Only under [`Alone`], where nothing or
+/// an empty file is.
+fn make(site: &Site, folder: &Folder, empty: Option<&Stat>) -> Result<(), Error> {
+    let cannot = |fault: std::io::Error| error::place("the file cannot be made:", &site.path(""), fault);
+    let content = content().map_err(|fault| Fault::from(fault).into_error())?;
+    let unfinished = folder.begin(unique()).map_err(cannot)?;
+    let (place, it) = unfinished.place();
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut new: File = openat(place, it, flags, Mode::RUSR | Mode::WUSR).map_err(|fault| cannot(fault.into()))?.into();
+    new.write_all(&content).map_err(cannot)?;
+    empty.map_or_else(|| site.rights(), Rights::of).give(&new).map_err(cannot)?;
+    new.sync_all().map_err(cannot)?;
+    // Of a file that was removed or emptied: it must not be taken for this one's.
+    for left in ["-wal", "-shm", "-journal"] {
+        match unlinkat(&site.directory.open, site.beside(left), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(fault) => return Err(error::place("the file cannot be made:", &site.path(left), fault.into())),
         }
-        fs::rename(&new, path).map_err(cannot)?;
-        let parent = path.parent().unwrap_or(Path::new("/"));
-        File::open(parent).and_then(|folder| folder.sync_all()).map_err(cannot)
-    })();
-    if made.is_err() {
-        let _ = fs::remove_file(&new);
     }
-    made
+    move_to(site, place, it, empty).map_err(|fault| cannot(fault.into()))?;
+    match open_to_list(site.directory.open.as_fd(), std::ffi::OsStr::new(".")) {
+        Ok(open) => File::from(open).sync_all().map_err(cannot),
+        // Who may not read the directory may not sync it.
+        Err(Errno::ACCESS) => Ok(()),
+        Err(fault) => Err(cannot(fault.into())),
+    }
 }
 
-fn remove(path: &Path) -> std::io::Result<()> {
-    fs::remove_file(path)
-        .or_else(|fault| if fault.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(fault) })
+/// Takes the place of nothing, or of the empty file that was found there.
+fn move_to(site: &Site, place: impl AsFd, it: &str, empty: Option<&Stat>) -> Result<(), Errno> {
+    let there = site.stat("")?;
+    if there.as_ref().map(identity) != empty.map(identity) || there.is_some_and(|there| there.st_size > 0) {
+        return Err(Errno::EXIST);
+    }
+    if empty.is_none() {
+        match renameat_with(&place, it, &site.directory.open, &site.name, RenameFlags::NOREPLACE) {
+            // Not every file system knows it.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            moved => return moved,
+        }
+    }
+    renameat(place, it, &site.directory.open, &site.name)
 }
 
-/// A file that SQLite keeps beside the file.
-pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
+/// A name for what is made once, as long as a client's.
+fn unique() -> String {
+    use std::hash::BuildHasher;
+    let part = |salt: u8| {
+        std::hash::RandomState::new().hash_one((salt, std::process::id(), leasehold_clock::now().as_nanos()))
+    };
+    format!("{:016x}{:016x}", part(1), part(2))
 }
 
-fn fill(new: &Path) -> rusqlite::Result<()> {
-    let connection = Connection::open(new)?;
-    connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; BEGIN EXCLUSIVE")?;
+/// A new file, byte for byte. It is made in memory: SQLite opens nothing for it.
+fn content() -> rusqlite::Result<Vec<u8>> {
+    #[allow(unused_mut, reason = "rusqlite wants it from 0.41 on")]
+    let mut connection = Connection::open_in_memory()?;
+    connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; BEGIN EXCLUSIVE")?;
     for step in MIGRATIONS {
         connection.execute_batch(step)?;
     }
@@ -160,28 +245,20 @@ fn fill(new: &Path) -> rusqlite::Result<()> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", latest())?;
     connection.execute_batch("COMMIT")?;
-    connection.close().map_err(|(_, fault)| fault)
-}
-
-/// An empty file that was put there tells who may use the store; the folder beside it follows.
-fn take_rights(path: &Path, new: &Path) -> std::io::Result<()> {
-    if let Ok(there) = fs::metadata(path) {
-        fs::set_permissions(new, there.permissions())?;
-        let made = fs::metadata(new)?;
-        if (there.uid(), there.gid()) != (made.uid(), made.gid()) {
-            // Only root can give a file away; the group is what those who share it go by.
-            chown(new, Some(there.uid()), Some(there.gid())).or_else(|_| chown(new, None, Some(there.gid())))?;
-        }
+    let mut content = connection.serialize("main")?.to_vec();
+    if let Some(versions) = content.get_mut(JOURNAL_VERSIONS) {
+        versions.fill(WITH_LOG);
     }
-    folder::follow(path, &fs::metadata(new)?)
+    Ok(content)
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+fn connect(path: &Path, vfs: &std::ffi::CStr) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
-    let mut connection = Connection::open_with_flags(path, flags)?;
+    let mut connection = Connection::open_with_flags_and_vfs(path, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW, vfs)?;
     connection.busy_handler(Some(database::is_worth_a_try))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    schema::distrust(&connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
@@ -222,7 +299,12 @@ fn settle(connection: &Connection) -> Result<(), Fault> {
 /// After a restart of the same machine every holder is dead. The holders of another machine may live: each gets its whole lease.
 ///
 /// `floor` is the time that a file at this path had reached, where this process knows.
-pub(crate) fn enter(connection: &Connection, machine: &Machine, path: &Path, floor: StoreTime) -> Result<Epoch, Fault> {
+pub(crate) fn enter(
+    connection: &Connection,
+    machine: &Machine,
+    folder: &Folder,
+    floor: StoreTime,
+) -> Result<Epoch, Fault> {
     if let Some(epoch) = epoch_of(connection, machine)? {
         return Ok(epoch);
     }
@@ -237,7 +319,7 @@ pub(crate) fn enter(connection: &Connection, machine: &Machine, path: &Path, flo
         let now = machine.wall().max(ceiling).max(floor).max(StoreTime::default() + uptime);
         if !machine.is_same(&known) {
             inherit(connection, now, ceiling - AHEAD)?;
-        } else if place::somebody_lives(&folder::of(path)) {
+        } else if place::somebody_lives(folder) {
             return Err(error::not_a_new_boot().into());
         } else {
             connection.execute("DELETE FROM holds", [])?;
@@ -262,11 +344,36 @@ fn inherit(connection: &Connection, now: StoreTime, reached: StoreTime) -> rusql
     connection.execute(linger, [now, reached]).map(drop)
 }
 
-fn epoch_of(connection: &Connection, machine: &Machine) -> rusqlite::Result<Option<Epoch>> {
-    connection.query_row("SELECT epoch, base, boot FROM meta", [], |row| {
+/// By which clock the file goes.
+pub(crate) enum Clockwork {
+    /// That of this boot.
+    Ours(Epoch),
+    /// That of an earlier boot of this machine: whoever held something is dead.
+    BeforeRestart,
+    OtherMachine,
+}
+
+pub(crate) fn clockwork(connection: &Connection, machine: &Machine) -> Result<Clockwork, Fault> {
+    let read = |row: &rusqlite::Row<'_>| {
         let epoch = Epoch { number: row.get(0)?, base: StoreTime::from_nanos(unsigned(row.get(1)?)) };
-        let boot: String = row.get(2)?;
-        Ok((boot == machine.boot).then_some(epoch))
+        Ok((epoch, row.get::<_, String>(2)?, row.get::<_, String>(3)?, Fence::new(unsigned(row.get(4)?))))
+    };
+    let (epoch, boot, known, ceiling) =
+        connection.query_row("SELECT epoch, base, boot, machine, ceiling FROM meta", [], read)?;
+    if boot != machine.boot {
+        return Ok(if machine.is_same(&known) { Clockwork::BeforeRestart } else { Clockwork::OtherMachine });
+    }
+    // It is raised by twice this above a fence that may be as far ahead.
+    if ceiling > Fence::at(epoch.now() + FENCE_AHEAD_MAX + AHEAD * 3) {
+        return Err(error::far_ceiling().into());
+    }
+    Ok(Clockwork::Ours(epoch))
+}
+
+fn epoch_of(connection: &Connection, machine: &Machine) -> Result<Option<Epoch>, Fault> {
+    Ok(match clockwork(connection, machine)? {
+        Clockwork::Ours(epoch) => Some(epoch),
+        Clockwork::BeforeRestart | Clockwork::OtherMachine => None,
     })
 }
 

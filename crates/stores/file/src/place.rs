@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,13 +15,15 @@ use leasehold_core::reference::Hints;
 use leasehold_core::{ClientId, Error, Hint, HintSink, Moment, Name, StoreTime};
 use smallvec::SmallVec;
 
-use crate::database::{self, Database};
+use crate::config::Config;
+use crate::database::Database;
+use crate::directory::{Rights, Site, identity};
 use crate::ear::Ear;
+use crate::folder::Folder;
 use crate::live::Stamp;
 use crate::machine::Machine;
-use crate::socket::Sockets;
 use crate::unforked::Unforked;
-use crate::{error, folder, live, rows};
+use crate::{error, live, rows, socket};
 
 /// How long looking around may wait for a busy file.
 const LOOK_FOR: Duration = Duration::from_millis(100);
@@ -41,7 +43,8 @@ struct Known {
 
 impl Known {
     fn at(path: &Path) -> Self {
-        Self { path: path.to_owned(), identity: database::identity(path) }
+        let found = fs::metadata(path).ok();
+        Self { path: path.to_owned(), identity: found.map(|found| (found.dev(), found.ino())) }
     }
 
     fn may_be(&self, other: &Self) -> bool {
@@ -51,17 +54,37 @@ impl Known {
 
 /// This process at one file.
 pub(crate) struct Place {
-    folder: PathBuf,
-    /// What the file allows to whom, for what is made beside it.
-    mode: u32,
+    /// Where processes find each other; another one where somebody removed or replaced it.
+    folder: Mutex<Arc<Entered>>,
     process: Process,
-    sockets: Sockets,
+    sender: UnixDatagram,
     ear: Ear,
     state: Mutex<State>,
     /// A connection for looking around, made when it is needed first.
     eyes: Mutex<Option<Unforked<Database>>>,
-    path: PathBuf,
+    config: Config,
     machine: Machine,
+}
+
+/// Where the file is, and the folder beside it.
+#[derive(Debug)]
+struct Entered {
+    site: Arc<Site>,
+    folder: Folder,
+}
+
+impl Entered {
+    fn at(config: &Config) -> Result<Self, Error> {
+        let site = Site::find(&config.path, false)?.ok_or_else(|| error::no_store(&config.path))?;
+        let file = site.stat("").map_err(|fault| error::place("there is no", &config.path, fault.into()))?;
+        let file = file.ok_or_else(|| error::no_store(&config.path))?;
+        let folder = Folder::enter(&site, Rights::of(&file))?;
+        Ok(Self { site, folder })
+    }
+
+    fn is_current(&self) -> bool {
+        self.site.is_current() && self.folder.is_current(&self.site)
+    }
 }
 
 #[derive(Default)]
@@ -92,15 +115,16 @@ pub(crate) type Stamps = SmallVec<[(ClientId, Stamp); 1]>;
 
 impl Place {
     /// This process's place at a file that exists.
-    pub(crate) fn at(path: &Path, machine: &Machine) -> Result<Arc<Self>, Error> {
+    pub(crate) fn at(config: &Config, machine: &Machine) -> Result<Arc<Self>, Error> {
+        let path = &config.path;
         Self::check_fork(path)?;
         let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|(_, _, place)| place.strong_count() > 0);
-        let known = places.iter().find(|(known, ..)| known.path == path).and_then(|(.., place)| place.upgrade());
+        let known = places.iter().find(|(known, ..)| known.path == *path).and_then(|(.., place)| place.upgrade());
         if let Some(place) = known {
             return Ok(place);
         }
-        let place = Arc::new(Self::new(path, machine)?);
+        let place = Arc::new(Self::new(config, machine)?);
         places.push((Known::at(path), place.process, Arc::downgrade(&place)));
         Ok(place)
     }
@@ -115,29 +139,41 @@ impl Place {
         if places.iter().any(inherited) { Err(error::forked()) } else { Ok(()) }
     }
 
-    fn new(path: &Path, machine: &Machine) -> Result<Self, Error> {
-        let folder = folder::of(path);
-        let cannot = |fault| error::place("the folder cannot be used:", &folder, fault);
-        let mode = fs::metadata(path).map_err(cannot)?.mode() & 0o666;
-        let sockets = Sockets::new(&folder, mode).map_err(cannot)?;
+    fn new(config: &Config, machine: &Machine) -> Result<Self, Error> {
+        let entered = Entered::at(config)?;
+        let cannot = |fault| error::place("the folder cannot be used:", &entered.folder.path, fault);
+        let sender = UnixDatagram::unbound().map_err(cannot)?;
+        sender.set_nonblocking(true).map_err(cannot)?;
         let ear = Ear::new().map_err(cannot)?;
         Ok(Self {
-            folder,
-            mode,
+            folder: Mutex::new(Arc::new(entered)),
             process: Process::current(),
-            sockets,
+            sender,
             ear,
             state: Mutex::default(),
             eyes: Mutex::default(),
-            path: path.to_owned(),
+            config: config.clone(),
             machine: machine.clone(),
         })
     }
 
+    fn entered(&self) -> Arc<Entered> {
+        self.folder.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Enters the folder that stands there now, and makes it where somebody cleared it away.
+    fn enter_again(&self) -> io::Result<Arc<Entered>> {
+        let entered = Arc::new(Entered::at(&self.config).map_err(io::Error::other)?);
+        *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = entered.clone();
+        Ok(entered)
+    }
+
     /// The file by device and number.
     pub(crate) fn identity(&self) -> Result<(u64, u64), Error> {
-        let found = fs::metadata(&self.path).map_err(|fault| error::place("there is no", &self.path, fault))?;
-        Ok((found.dev(), found.ino()))
+        let found = self.entered().site.stat("").and_then(|found| found.ok_or(rustix::io::Errno::NOENT));
+        found
+            .map(|found| identity(&found))
+            .map_err(|fault| error::place("there is no", &self.config.path, fault.into()))
     }
 
     /// Nothing panics under this mutex but a want of memory.
@@ -155,7 +191,7 @@ impl Place {
         match state.members.entry(client) {
             std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
             std::collections::hash_map::Entry::Vacant(new) => {
-                let live = self.in_the_folder(|| live::hold(&self.folder, client, self.mode))?;
+                let live = self.in_the_folder(|folder| live::hold(folder, client))?;
                 Ok(new.insert(Member { live, socket: None, watched: HashMap::new() }))
             }
         }
@@ -163,19 +199,17 @@ impl Place {
 
     /// Makes something in the folder. Where somebody cleared that away it is made anew; those who were in it are found by lease and
     /// recheck alone from then on.
-    fn in_the_folder<T>(&self, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
-        make().or_else(|fault| {
-            if fault.kind() != io::ErrorKind::NotFound {
-                return Err(fault);
-            }
-            folder::ensure(&self.path).map_err(io::Error::other)?;
-            self.sockets.enter(&self.folder)?;
-            make()
+    fn in_the_folder<T>(&self, make: impl Fn(&Folder) -> io::Result<T>) -> io::Result<T> {
+        let entered = self.entered();
+        let entered = if entered.is_current() { entered } else { self.enter_again()? };
+        make(&entered.folder).or_else(|fault| match fault.kind() {
+            io::ErrorKind::NotFound => make(&self.enter_again()?.folder),
+            _ => Err(fault),
         })
     }
 
     fn cannot(&self, fault: io::Error) -> Error {
-        error::place("nothing can be made in", &self.folder, fault)
+        error::place("nothing can be made in", &self.entered().folder.path, fault)
     }
 
     /// From now on, hints about a name reach the sink: its socket is there, and somebody listens.
@@ -183,7 +217,8 @@ impl Place {
         let mut state = self.state();
         let member = self.member(&mut state, client).map_err(|fault| self.cannot(fault))?;
         if member.socket.is_none() {
-            let bound = self.in_the_folder(|| self.sockets.bind(client)).map_err(|fault| self.cannot(fault))?;
+            let bound =
+                self.in_the_folder(|folder| socket::bind(folder, client)).map_err(|fault| self.cannot(fault))?;
             member.socket = Some(Arc::new(bound));
         }
         match member.watched.get_mut(&name) {
@@ -194,9 +229,9 @@ impl Place {
             None => drop(member.watched.insert(name, Watched { sink, behind: SmallVec::new(), stamps: Stamps::new() })),
         }
         drop(state);
-        self.ear
-            .listen(self)
-            .map_err(|fault| error::place("no thread can be started that listens in", &self.folder, fault))
+        self.ear.listen(self).map_err(|fault| {
+            error::place("no thread can be started that listens in", &self.entered().folder.path, fault)
+        })
     }
 
     pub(crate) fn unwatch(&self, client: ClientId, name: &Name) {
@@ -261,13 +296,13 @@ impl Place {
         for holder in holders {
             match state.members.get(holder) {
                 Some(member) => live::stamp(&member.live),
-                None => live::stamp_at(&self.folder, *holder),
+                None => live::stamp_at(&self.entered().folder, *holder),
             }
         }
     }
 
     fn look(&self, holder: ClientId) -> Option<Arc<File>> {
-        live::look(&self.folder, holder).ok().map(Arc::new)
+        live::look(&self.entered().folder, holder).ok().map(Arc::new)
     }
 
     /// Whether the process of a client is certain to be gone.
@@ -276,7 +311,7 @@ impl Place {
         if let Some(file) = followed {
             return live::is_free(&file);
         }
-        live::is_gone(&self.folder, client)
+        live::is_gone(&self.entered().folder, client)
     }
 
     /// Tells waiters that a name may be free; answers those that are certain not to hear it.
@@ -286,11 +321,26 @@ impl Place {
             match self.hears(client, &name) {
                 Some(Some(sink)) => sink(Hint::Name(name)),
                 Some(None) => {}
-                None if self.sockets.send(client, &name) => {}
+                None if self.send(client, &name) => {}
                 None => deaf.push((client, name)),
             }
         }
         deaf
+    }
+
+    /// Sends a hint; false where the process that heard it is gone. No socket: it does not listen yet, and asks again when it does. A
+    /// socket that is full wakes its client all the same, and whoever wakes looks at all its names.
+    fn send(&self, client: ClientId, name: &Name) -> bool {
+        let entered = self.entered();
+        match socket::send(&self.sender, &entered.folder, client, name) {
+            // Those who came since the folder was made anew are in that one.
+            Err(fault) if fault.kind() == io::ErrorKind::NotFound && !entered.is_current() => {
+                let again = |entered: Arc<Entered>| socket::send(&self.sender, &entered.folder, client, name);
+                self.enter_again().and_then(again).is_ok()
+            }
+            Err(fault) => fault.kind() != io::ErrorKind::ConnectionRefused,
+            Ok(_) => true,
+        }
     }
 
     /// Where a client of this process hears of a name.
@@ -311,7 +361,7 @@ impl Place {
         };
         let mut eyes = self.eyes.lock().unwrap_or_else(PoisonError::into_inner);
         if eyes.is_none() {
-            *eyes = Database::open(self.path.clone(), self.machine.clone(), LOOK_FOR, StoreTime::default())
+            *eyes = Database::open(self.config.clone(), self.machine.clone(), LOOK_FOR, StoreTime::default())
                 .ok()
                 .map(Unforked::new);
         }
@@ -372,11 +422,12 @@ impl Place {
 
     /// Clients of other processes that are gone, as their files tell.
     pub(crate) fn dead(&self) -> Vec<ClientId> {
-        clients(&self.folder).filter(|client| self.is_gone(*client)).collect()
+        clients(&self.entered().folder).filter(|client| self.is_gone(*client)).collect()
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    /// Removes what processes left that ended while they were making it.
+    pub(crate) fn clear_leftovers(&self) {
+        self.entered().folder.clear_leftovers();
     }
 
     /// Whether a client waits for a name here.
@@ -387,8 +438,9 @@ impl Place {
     /// Removes the files of a client. Only when nothing of it is left in the store, or it lives in this process.
     pub(crate) fn clear(&self, client: ClientId) {
         // The liveness file last: whoever ends in between leaves what the next one finds.
-        self.sockets.unbind(client);
-        let _ = fs::remove_file(live::path(&self.folder, client));
+        let entered = self.entered();
+        entered.folder.remove(&socket::name(client));
+        entered.folder.remove(&live::name(client));
     }
 
     /// As if the process of a client had died: its file stays, and nobody holds it.
@@ -466,23 +518,16 @@ pub fn live_files() -> io::Result<Vec<OwnedFd>> {
 }
 
 /// Every client that has a liveness file in the folder.
-fn clients(folder: &Path) -> impl Iterator<Item = ClientId> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| client_of(name.strip_suffix(".live")?))
+fn clients(folder: &Folder) -> impl Iterator<Item = ClientId> + use<> {
+    folder.names().filter_map(|name| client_of(name.strip_suffix(".live")?))
 }
 
 /// Whether any process that uses the folder is certain to live.
-pub(crate) fn somebody_lives(folder: &Path) -> bool {
+pub(crate) fn somebody_lives(folder: &Folder) -> bool {
     clients(folder).any(|client| live::look(folder, client).is_ok_and(|file| !live::is_free(&file)))
 }
 
 fn client_of(hex: &str) -> Option<ClientId> {
     let whole = (hex.len() == 32).then(|| u128::from_str_radix(hex, 16).ok())??;
     Some(ClientId([(whole >> 64) as u64, whole as u64]))
-}
-
-/// Makes what is made beside the file as open to others as the file is.
-pub(crate) fn open_up(path: &Path, mode: u32) -> io::Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }

@@ -2,98 +2,60 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{ClientId, Name};
+use rustix::fs::{AtFlags, Gid, chownat};
 
-use crate::place::open_up;
+use crate::folder::Folder;
 
-/// Makes sockets in the folder, and sends to those of others.
-#[derive(Debug)]
-pub(crate) struct Sockets {
-    folder: PathBuf,
-    way: Mutex<Way>,
-    mode: u32,
-    sender: UnixDatagram,
-}
-
-/// A way to the folder that is short enough for a socket's address, which has room for some hundred bytes only.
-#[derive(Debug)]
-struct Way {
-    short: PathBuf,
-    open: fs::File,
-}
-
-impl Way {
-    fn to(folder: &Path) -> io::Result<Self> {
-        let open = fs::File::open(folder)?;
-        let short = if cfg!(target_os = "linux") {
-            format!("/proc/self/fd/{}", open.as_raw_fd()).into()
-        } else {
-            folder.to_owned()
-        };
-        Ok(Self { short, open })
-    }
-}
-
-impl Sockets {
-    pub(crate) fn new(folder: &Path, mode: u32) -> io::Result<Self> {
-        let sender = UnixDatagram::unbound()?;
-        sender.set_nonblocking(true)?;
-        Ok(Self { folder: folder.to_owned(), way: Mutex::new(Way::to(folder)?), mode, sender })
-    }
-
-    /// The folder was made anew.
-    pub(crate) fn enter(&self, folder: &Path) -> io::Result<()> {
-        *self.way() = Way::to(folder)?;
-        Ok(())
-    }
-
-    fn way(&self) -> MutexGuard<'_, Way> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn bind(&self, client: ClientId) -> io::Result<UnixDatagram> {
-        let path = self.way().short.join(name_of(client));
-        let socket = UnixDatagram::bind(&path)?;
-        socket.set_nonblocking(true)?;
-        open_up(&path, self.mode)?;
-        Ok(socket)
-    }
-
-    pub(crate) fn unbind(&self, client: ClientId) {
-        let _ = fs::remove_file(self.way().short.join(name_of(client)));
-    }
-
-    /// Sends a hint; false where the process that heard it is gone. No socket: it does not listen yet, and asks again when it does. A socket that is full wakes its client all the same, and whoever
-    /// wakes looks at all its names.
-    pub(crate) fn send(&self, client: ClientId, name: &Name) -> bool {
-        let sent = self.try_send(client, name);
-        match sent {
-            Err(fault) if fault.kind() == io::ErrorKind::NotFound && self.was_replaced() => {
-                self.enter(&self.folder).and_then(|()| self.try_send(client, name)).is_ok()
-            }
-            Err(fault) => fault.kind() != io::ErrorKind::ConnectionRefused,
-            Ok(_) => true,
-        }
-    }
-
-    fn try_send(&self, client: ClientId, name: &Name) -> io::Result<usize> {
-        self.sender.send_to(name.as_str().as_bytes(), self.way().short.join(name_of(client)))
-    }
-
-    /// Whether the folder was cleared away and made anew: then those who came since are in another one.
-    fn was_replaced(&self) -> bool {
-        let way = self.way();
-        let open = way.open.metadata().map(|open| (open.dev(), open.ino())).ok();
-        open != fs::metadata(&self.folder).map(|there| (there.dev(), there.ino())).ok()
-    }
-}
-
-fn name_of(client: ClientId) -> String {
+/// The socket of a client.
+pub(crate) fn name(client: ClientId) -> String {
     format!("{client}.sock")
+}
+
+/// Makes the socket of a client. Others reach it when it is whole.
+pub(crate) fn bind(folder: &Folder, client: ClientId) -> io::Result<UnixDatagram> {
+    let unfinished = folder.begin(client)?;
+    let socket = UnixDatagram::bind(unfinished.way())?;
+    socket.set_nonblocking(true)?;
+    let rights = unfinished.rights();
+    let (place, it) = unfinished.place();
+    if let Some(group) = rights.group.filter(|_| rights.mode & 0o060 != 0) {
+        // Where it is not this user's group, it has it from its folder or not at all.
+        let _ = chownat(place, it, None, Some(Gid::from_raw(group)), AtFlags::SYMLINK_NOFOLLOW);
+    }
+    // In a folder that is this user's alone: it is what was just made.
+    fs::set_permissions(unfinished.way(), fs::Permissions::from_mode(rights.mode))?;
+    unfinished.finish(&name(client))?;
+    Ok(socket)
+}
+
+/// Sends a hint to the socket of a client.
+#[cfg(target_os = "linux")]
+pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, hint: &Name) -> io::Result<usize> {
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+
+    // Not by its name: a link there could lead to a socket of the system.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let there = openat(&folder.open, name(client), flags, Mode::empty())?;
+    let stat = fstat(&there)?;
+    if crate::directory::kind(&stat) != FileType::Socket || stat.st_nlink > 1 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    sender.send_to(hint.as_str().as_bytes(), format!("/proc/self/fd/{}", there.as_raw_fd()))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, hint: &Name) -> io::Result<usize> {
+    use rustix::fs::{FileType, statat};
+
+    let stat = statat(&folder.open, name(client), AtFlags::SYMLINK_NOFOLLOW)?;
+    if crate::directory::kind(&stat) != FileType::Socket {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    sender.send_to(hint.as_str().as_bytes(), folder.way(&name(client)))
 }

@@ -1,7 +1,6 @@
 //! The port, over one file.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +14,15 @@ use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
 
 use crate::config::Config;
-use crate::database::{Database, Done, Session, kept_by};
+use crate::database::{Database, Done, Session, check_fence, check_fences, kept_by};
 use crate::desk::{Desk, PATIENCE};
 use crate::error::Fault;
-use crate::folder;
 use crate::machine::Machine;
 use crate::place::{Place, Stamps};
 use crate::rows::{self, client_bytes, signed, unsigned};
 
 /// What this store can do and promise.
-const CAPABILITY: Capability = Capability {
+pub(crate) const CAPABILITY: Capability = Capability {
     consistency: Consistency::Local,
     fencing: Fencing::Always,
     lost_before: true,
@@ -45,8 +43,6 @@ const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2 \
 const LISTED_ENOUGH: Duration = Duration::from_millis(10_700);
 /// And not at all while it is on it for this long: it asks again every ten seconds at least.
 const LISTED_FOR_LONG: Duration = Duration::from_secs(13);
-/// How many links are followed, one after the other.
-const LINKS: usize = 40;
 const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
 const TAKEN_AFTER: &str = "SELECT name FROM holds WHERE name > ?1 AND given = 0 AND expires > ?2 UNION \
      SELECT name FROM names WHERE name > ?1 AND lingers_until > ?2 ORDER BY name";
@@ -78,8 +74,8 @@ impl File {
 
     pub(crate) fn open(config: &Config, machine: &Machine, label: Arc<str>) -> Result<Arc<Self>, Error> {
         Place::check_fork(&config.path)?;
-        let database = Database::open(config.path.clone(), machine.clone(), PATIENCE, StoreTime::default())?;
-        let place = Place::at(&config.path, machine)?;
+        let database = Database::open(config.clone(), machine.clone(), PATIENCE, StoreTime::default())?;
+        let place = Place::at(config, machine)?;
         let desk = Arc::new(Desk::new(database));
         let store = Self { label, liveness: config.liveness, place, desk };
         store.clear_up()?;
@@ -88,7 +84,7 @@ impl File {
 
     /// Ends what dead processes kept, and removes their files after that: while a row is there, so is its file.
     fn clear_up(&self) -> Result<(), Error> {
-        folder::clear_leftovers(self.place.folder());
+        self.place.clear_leftovers();
         for dead in self.place.dead().chunks(DEAD_AT_ONCE) {
             let buried =
                 self.desk.database().write(PATIENCE, &|session| bury(session, dead)).map_err(Fault::into_error)?;
@@ -219,6 +215,7 @@ fn still_busy(
         return Ok(None);
     }
     let (at, record) = database.peek(patience, client, name)?;
+    check_fences(name, &record, at)?;
     let listed = record.waiters.iter().find(|waiter| waiter.client == client).map_or(at, |waiter| waiter.until);
     let holders = kept_by(&record);
     if listed <= at + LISTED_ENOUGH || holders.iter().any(|holder| place.is_gone(*holder)) {
@@ -238,6 +235,7 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
     let mut before = SmallVec::<[_; 1]>::new();
     for name in names {
         let loaded = session.load(name)?;
+        check_fences(name, loaded.record(), session.now)?;
         let client = request.request.client;
         let foreign = loaded.record().rows.iter().any(|row| {
             row.kept && row.expires > session.now && row.holds.iter().any(|hold| hold.request.client != client)
@@ -250,6 +248,12 @@ fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Resul
         before.push(loaded);
     }
     let acquired = session.reference.acquire(session.now, request)?;
+    if let Acquired::Granted(grants) = &acquired {
+        // What a client has seen elsewhere counts too.
+        for (name, granted) in names.iter().zip(grants) {
+            check_fence(name, granted.block.last(), session.now)?;
+        }
+    }
     let mut holders = SmallVec::new();
     if let (Acquired::Busy(busy), true) = (&acquired, request.enlist)
         && let Some(at) = names.iter().position(|name| *name == busy.name)
@@ -400,26 +404,11 @@ impl Store for File {
     }
 
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
-        self.look("look-up", move |connection, now| Ok(rows::load(connection, &name)?.1.record.inspect(now, &name)))
+        self.look("look-up", move |connection, now| inspect(connection, now, &name))
     }
 
     fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
-        self.look("list", move |connection, now| {
-            let from = after.as_ref().map_or("", Name::as_str).max(before(&prefix));
-            let mut statement = connection.prepare_cached(TAKEN_AFTER)?;
-            let mut found = statement.query(params![from, signed(now.as_nanos())])?;
-            let mut list = Vec::new();
-            while let (true, Some(row)) = (list.len() < limit, found.next()?) {
-                let text = row.get_ref(0)?.as_str()?;
-                if !text.starts_with(&prefix) {
-                    if text > prefix.as_str() { break } else { continue }
-                }
-                // What is in the file was checked before it was written.
-                let Ok(name) = Name::new(text) else { continue };
-                list.push(rows::load(connection, &name)?.1.record.inspect(now, &name));
-            }
-            Ok(list)
-        })
+        self.look("list", move |connection, now| list(connection, now, &prefix, after.as_ref(), limit))
     }
 
     fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
@@ -436,6 +425,33 @@ impl Store for File {
         self.place.leave(client);
         Call::done(())
     }
+}
+
+pub(crate) fn inspect(connection: &Connection, now: StoreTime, name: &Name) -> rusqlite::Result<Inspected> {
+    Ok(rows::load(connection, name)?.1.record.inspect(now, name))
+}
+
+pub(crate) fn list(
+    connection: &Connection,
+    now: StoreTime,
+    prefix: &str,
+    after: Option<&Name>,
+    limit: usize,
+) -> rusqlite::Result<Vec<Inspected>> {
+    let from = after.map_or("", Name::as_str).max(before(prefix));
+    let mut statement = connection.prepare_cached(TAKEN_AFTER)?;
+    let mut found = statement.query(params![from, signed(now.as_nanos())])?;
+    let mut list = Vec::new();
+    while let (true, Some(row)) = (list.len() < limit, found.next()?) {
+        let text = row.get_ref(0)?.as_str()?;
+        if !text.starts_with(prefix) {
+            if text > prefix { break } else { continue }
+        }
+        // What is in the file was checked before it was written.
+        let Ok(name) = Name::new(text) else { continue };
+        list.push(inspect(connection, now, &name)?);
+    }
+    Ok(list)
 }
 
 /// A text that sorts before everything that begins with `prefix`, and not far before.
@@ -458,22 +474,4 @@ impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File").field("label", &self.label).finish_non_exhaustive()
     }
-}
-
-/// The file as it is named in the folder it is really in: a link and its target are one store, also where there is no file yet.
-pub(crate) fn resolved(path: &Path) -> PathBuf {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS {
-        match (path.read_link(), path.parent()) {
-            (Ok(target), Some(parent)) => path = parent.join(target),
-            _ => break,
-        }
-    }
-    // As much of it as there is.
-    for there in path.ancestors() {
-        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
-            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
-        }
-    }
-    path
 }

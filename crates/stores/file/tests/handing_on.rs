@@ -32,7 +32,7 @@ fn is_granted(store: &File, client: u64, kept: bool) -> bool {
 #[test]
 fn a_holder_lives_as_long_as_anybody_has_its_file() {
     let folder = tempfile::tempdir().unwrap();
-    let config = Config { path: folder.path().join("locks.db"), liveness: true };
+    let config = Config { path: folder.path().join("locks.db"), liveness: true, create: true };
     let store = File::connect(&config).unwrap();
     assert!(is_granted(&store, 1, true));
     let handed = leasehold_file::live_files().unwrap();

@@ -70,7 +70,7 @@ fn a_break_is_seen_by_those_whom_nobody_tells() {
 fn a_release_that_crosses_the_asking_is_seen() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
-    let place = crate::place::Place::at(&bench.path(), &bench.machine).unwrap();
+    let place = crate::place::Place::at(&bench.config(), &bench.machine).unwrap();
     let (client, holder) = (waits(3).request.client, held.request.client);
     let stamps = place.stamps(client, &name("a"));
     give(&store, &held).unwrap();
@@ -138,7 +138,7 @@ fn the_end_of_one_that_joined_the_holder_is_seen() {
     let (store, held, hears) = three_behind_shared(&bench);
     take(&store, &shared(4)).unwrap();
     give(&store, &held).unwrap();
-    let place = crate::place::Place::at(&bench.path(), &bench.machine).unwrap();
+    let place = crate::place::Place::at(&bench.config(), &bench.machine).unwrap();
     place.forget(shared(4).request.client);
     hears.recv_timeout(SEEN_WITHIN).unwrap();
 }

@@ -3,6 +3,7 @@
 mod boots;
 mod busy;
 mod files;
+mod hostile;
 mod looks;
 mod odd;
 mod records;
@@ -37,8 +38,12 @@ impl Bench {
         self.folder.path().canonicalize().unwrap().join("locks.db")
     }
 
+    fn config(&self) -> Config {
+        Config { path: self.path(), liveness: true, create: true }
+    }
+
     fn open(&self) -> Result<Arc<File>, Error> {
-        let config = Config { path: self.path(), liveness: true };
+        let config = self.config();
         File::open(&config, &self.machine, config.label().into())
     }
 

@@ -103,7 +103,7 @@ fn a_folder_that_is_somebodys_is_left_alone() {
         fs::write(folder.join(precious), "server {}").unwrap();
         fs::File::options().write(true).open(folder.join(precious)).unwrap().set_modified(old).unwrap();
     }
-    let config = Config { path: root.join("conf"), liveness: true };
+    let config = Config { path: root.join("conf"), liveness: true, create: true };
     let error = File::connect(&config).map(drop).unwrap_err();
     assert!(error.to_string().contains("somebody else's"), "{error}");
     let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -125,8 +125,8 @@ fn a_link_without_a_target_is_followed() {
     fs::create_dir(root.join("data")).unwrap();
     let link = root.join("link.db");
     std::os::unix::fs::symlink(root.join("data/locks.db"), &link).unwrap();
-    let by_link = File::connect(&Config { path: link.clone(), liveness: true }).unwrap();
-    let by_target = File::connect(&Config { path: root.join("data/locks.db"), liveness: true }).unwrap();
+    let by_link = File::connect(&Config { path: link.clone(), liveness: true, create: true }).unwrap();
+    let by_target = File::connect(&Config { path: root.join("data/locks.db"), liveness: true, create: true }).unwrap();
     let (one, two) = (take(&by_link, &asking(1, 1, "a")), take(&by_target, &asking(2, 1, "a")));
     assert!(
         fs::symlink_metadata(&link).unwrap().is_symlink() && two.is_none(),
@@ -226,7 +226,7 @@ fn a_file_that_is_replaced_while_it_is_opened_is_noticed() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let (path, machine) = (bench.path(), bench.machine.clone());
     let opening = std::thread::spawn(move || {
-        let config = Config { path, liveness: true };
+        let config = Config { path, liveness: true, create: true };
         File::open(&config, &machine, config.label().into())
     });
     std::thread::sleep(Duration::from_millis(300));
@@ -258,7 +258,7 @@ fn a_socket_without_its_client_is_removed() {
 fn clearing_up_does_not_hold_up_others() {
     let bench = Bench::new();
     let store = bench.open().unwrap();
-    let place = crate::place::Place::at(&bench.path(), &bench.machine).unwrap();
+    let place = crate::place::Place::at(&bench.config(), &bench.machine).unwrap();
     for dead in 0..200 {
         take(&store, &Acquire { kept: true, ..asking(10_000 + dead, 1, &format!("dead-{dead}")) }).unwrap();
         place.forget(ClientId([7, 10_000 + dead]));
@@ -272,7 +272,7 @@ fn clearing_up_does_not_hold_up_others() {
     let path = bench.path();
     let machine = Machine::this().unwrap();
     let t = std::thread::spawn(move || {
-        let config = Config { path, liveness: true };
+        let config = Config { path, liveness: true, create: true };
         drop(File::open(&config, &machine, config.label().into()));
     });
     std::thread::sleep(Duration::from_millis(100));
@@ -295,7 +295,7 @@ fn a_row_that_stays_keeps_its_liveness_file() {
     let ahead = Fence::at(StoreTime::from_nanos(store_now(&store).as_nanos() + 60_000_000_000));
     let dead = Acquire { kept: true, seen: ahead, ..asking(1, 1, "a") };
     take(&store, &dead).unwrap();
-    crate::place::Place::at(&bench.path(), &bench.machine).unwrap().forget(dead.request.client);
+    crate::place::Place::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
     let other = bench.open().unwrap();
     assert!(take(&other, &asking(2, 1, "a")).is_some(), "its holder is dead, and was certain to be");
 }
@@ -340,7 +340,7 @@ fn a_dead_hold_of_the_same_owner_does_not_count() {
     let owner = StoreOwner::Shared("x".into());
     let dead = Acquire { kept: true, owner: owner.clone(), ..asking(1, 1, "a") };
     take(&store, &dead).unwrap();
-    crate::place::Place::at(&bench.path(), &bench.machine).unwrap().forget(dead.request.client);
+    crate::place::Place::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
     let mine = Acquire { kept: true, owner, ..asking(2, 1, "a") };
     let granted = take(&store, &mine).unwrap();
     let released = give(&store, &mine).unwrap();

@@ -43,7 +43,7 @@ fn the_files_of_the_dead_are_removed_and_what_they_kept_is_ended() {
     let living = Acquire { kept: true, ..asking(1, 1, "living") };
     take(&store, &living).unwrap();
     let dead = Acquire { kept: true, ..asking(2, 1, "dead") };
-    let place = Place::at(&bench.path(), &bench.machine).unwrap();
+    let place = Place::at(&bench.config(), &bench.machine).unwrap();
     take(&store, &dead).unwrap();
     place.forget(dead.request.client);
     take(&store, &Acquire { kept: false, ..asking(2, 2, "left behind on purpose") }).unwrap();
@@ -88,11 +88,11 @@ fn a_folder_that_was_cleared_away_is_made_anew() {
 fn a_holder_that_died_is_passed_over_at_once_unless_liveness_is_off() {
     for liveness in [true, false] {
         let bench = Bench::new();
-        let config = Config { path: bench.path(), liveness };
+        let config = Config { path: bench.path(), liveness, create: true };
         let store = File::open(&config, &bench.machine, config.label().into()).unwrap();
         let dead = Acquire { kept: true, ..asking(1, 1, "a") };
         take(&store, &dead).unwrap();
-        Place::at(&bench.path(), &bench.machine).unwrap().forget(dead.request.client);
+        Place::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
         assert_eq!(take(&store, &asking(2, 1, "a")).is_some(), liveness);
     }
 }

@@ -1,0 +1,460 @@
+//! The directory that the file is in: found without trusting a stranger, and pinned by a descriptor.
+//!
+//! Every directory and link on the way belongs to this user or to root, and nobody else can replace the next step, or the store is
+//! refused. Whatever is opened, made or removed after that goes by the descriptor, never by the path again.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use leasehold_core::Error;
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, fchmod, fchown, fstat, openat, statat};
+use rustix::io::Errno;
+
+use crate::error;
+
+/// How many links are followed, one after the other.
+const LINKS: usize = 40;
+/// How many times a file that changes while it is opened is tried.
+const TRIES: usize = 16;
+/// How many times the only name of a file is looked for again where others may add and remove names meanwhile.
+const RECHECKS: usize = 8;
+/// What SQLite's log begins with, in either byte order of its checksums.
+const LOG_MAGIC: [u32; 2] = [0x377f_0682, 0x377f_0683];
+/// What the index of SQLite's log begins with.
+const INDEX_VERSION: u32 = 3_007_000;
+
+/// Opens a thing itself: a link is not followed, nothing is read, and closing it ends no lock of SQLite's.
+#[cfg(target_os = "linux")]
+const ITSELF: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A directory that is pinned: it stays the same one whatever becomes of its path.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) open: OwnedFd,
+    /// Where it was found, without links.
+    pub(crate) path: PathBuf,
+    pub(crate) stat: Stat,
+}
+
+/// Where the file is: a directory, and a name in it.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) directory: Directory,
+    pub(crate) name: OsString,
+}
+
+/// Who may use what is made for a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) mode: u32,
+    pub(crate) group: Option<u32>,
+}
+
+impl Rights {
+    /// As a file has them.
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self { mode: stat.st_mode & 0o666, group: Some(stat.st_gid) }
+    }
+
+    /// Those of the users who may write: nobody else needs what is beside the file.
+    pub(crate) fn of_writers(self) -> Self {
+        let group = if self.mode & 0o060 == 0o060 { 0o060 } else { 0 };
+        let others = if self.mode & 0o006 == 0o006 { 0o006 } else { 0 };
+        Self { mode: 0o600 | group | others, ..self }
+    }
+
+    /// Gives them to what this process has just made.
+    pub(crate) fn give(self, made: impl AsFd) -> io::Result<()> {
+        if self.mode & 0o060 != 0
+            && let Some(group) = self.group.filter(|group| fstat(&made).map(|made| made.st_gid) != Ok(*group))
+        {
+            fchown(&made, None, Some(Gid::from_raw(group)))?;
+        }
+        Ok(fchmod(&made, Mode::from_raw_mode(self.mode))?)
+    }
+}
+
+/// Why something is not opened.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    System(Errno),
+    Unfit(Error),
+}
+
+impl From<Errno> for Refusal {
+    fn from(fault: Errno) -> Self {
+        Self::System(fault)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Unfit(error)
+    }
+}
+
+/// Follows a path, by whichever links can be trusted.
+struct Walk {
+    /// The directories from the root to here.
+    passed: Vec<(Directory, OsString)>,
+    /// What is left of the path, the next part last.
+    rest: Vec<OsString>,
+    links: usize,
+}
+
+impl Site {
+    /// Finds where a path leads. With `make`, directories that are missing are made, for this user alone. Without, the answer is none
+    /// where one is missing.
+    pub(crate) fn find(path: &Path, make: bool) -> Result<Option<Arc<Self>>, Error> {
+        let mut walk = Walk { passed: Vec::new(), rest: Vec::new(), links: 0 };
+        walk.passed.push((Directory::root()?, OsString::new()));
+        walk.push(path);
+        walk.run(make)
+    }
+
+    /// The path of the file, or of what SQLite keeps beside it.
+    pub(crate) fn path(&self, suffix: &str) -> PathBuf {
+        self.directory.path.join(self.beside(suffix))
+    }
+
+    /// The name of what stands beside the file.
+    pub(crate) fn beside(&self, suffix: &str) -> OsString {
+        let mut name = self.name.clone();
+        name.push(suffix);
+        name
+    }
+
+    /// What stands there: a link is not followed.
+    pub(crate) fn stat(&self, suffix: &str) -> Result<Option<Stat>, Errno> {
+        match statat(&self.directory.open, self.beside(suffix), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Whether the path still leads to this directory.
+    pub(crate) fn is_current(&self) -> bool {
+        let there = statat(CWD, &self.directory.path, AtFlags::SYMLINK_NOFOLLOW);
+        there.is_ok_and(|there| identity(&there) == identity(&self.directory.stat))
+    }
+
+    /// Who may use a file that is made here: this user alone, unless root prepared the directory for a group.
+    pub(crate) fn rights(&self) -> Rights {
+        let prepared = self.group().is_some() && self.directory.stat.st_mode & 0o2000 != 0;
+        let group = self.group().filter(|_| prepared);
+        Rights { mode: if prepared { 0o660 } else { 0o600 }, group }
+    }
+
+    /// The group that shares the directory: root gave it the right to write here, and nobody else has it.
+    fn group(&self) -> Option<u32> {
+        let Stat { st_uid, st_gid, st_mode, .. } = self.directory.stat;
+        (st_uid == 0 && st_mode & 0o022 == 0o020).then_some(st_gid)
+    }
+
+    /// Refuses what a stranger made: only this user, root, and members of a group that shares the directory are trusted.
+    pub(crate) fn check_owner(&self, suffix: &str, stat: &Stat) -> Result<(), Error> {
+        if is_trusted(stat.st_uid) || self.group() == Some(stat.st_gid) {
+            return Ok(());
+        }
+        Err(error::foreign_file(&self.path(suffix), stat.st_uid))
+    }
+
+    /// Refuses an empty file that another user put there, also a member of the group: it would say who may use the store.
+    pub(crate) fn check_maker(&self, empty: &Stat) -> Result<(), Error> {
+        if is_trusted(empty.st_uid) { Ok(()) } else { Err(error::foreign_file(&self.path(""), empty.st_uid)) }
+    }
+
+    /// Opens the file, or what SQLite keeps beside it, and hands it over only after it was looked at. What is made has the rights of
+    /// the file itself.
+    pub(crate) fn open(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
+        if suffix == "-journal" {
+            return Err(error::journal(&self.path(suffix)).into());
+        }
+        for _ in 0..TRIES {
+            match self.reopen(suffix, flags) {
+                Err(Refusal::System(Errno::NOENT)) if flags.contains(OFlags::CREATE) => {}
+                opened => return opened,
+            }
+            match self.create(suffix) {
+                Err(Refusal::System(Errno::EXIST)) => {}
+                made => return made,
+            }
+        }
+        Err(error::replaced().into())
+    }
+
+    fn create(&self, suffix: &str) -> Result<OwnedFd, Refusal> {
+        let file = self.stat("")?.ok_or(Errno::NOENT)?;
+        self.check_owner("", &file)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = openat(&self.directory.open, self.beside(suffix), flags, Mode::RUSR | Mode::WUSR)?;
+        let rights = Rights { group: self.group().or(Some(file.st_gid)), ..Rights::of(&file) };
+        // Of a group that this user is not in: then the file stays its own, as far as the mode allows.
+        rights.give(&made).or_else(|_| Rights { group: None, ..rights }.give(&made)).map_err(|fault| errno(&fault))?;
+        Ok(made)
+    }
+
+    /// Opens what stands there, if it is what it should be.
+    #[cfg(target_os = "linux")]
+    fn reopen(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
+        let seen = openat(&self.directory.open, self.beside(suffix), ITSELF, Mode::empty())?;
+        let stat = fstat(&seen)?;
+        self.check(suffix, &stat)?;
+        // By the descriptor: the very file that was looked at, whatever has its name by now.
+        let itself = format!("/proc/self/fd/{}", seen.as_raw_fd());
+        let open = rustix::fs::open(itself, (flags & OFlags::RWMODE) | OFlags::CLOEXEC, Mode::empty())?;
+        self.check_content(suffix, &open)?;
+        Ok(open)
+    }
+
+    /// Elsewhere there is no descriptor that only looks: the file is opened and then looked at.
+    #[cfg(not(target_os = "linux"))]
+    fn reopen(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
+        let flags = (flags & OFlags::RWMODE) | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = openat(&self.directory.open, self.beside(suffix), flags, Mode::empty())?;
+        self.check(suffix, &fstat(&open)?)?;
+        self.check_content(suffix, &open)?;
+        Ok(open)
+    }
+
+    /// Refuses links, what is no file, what belongs to a stranger, and what has a second name somewhere.
+    fn check(&self, suffix: &str, stat: &Stat) -> Result<(), Refusal> {
+        if kind(stat) != FileType::RegularFile {
+            return Err(error::no_file(&self.path(suffix)).into());
+        }
+        self.check_owner(suffix, stat)?;
+        // Where others write, one of them may take its second name away for as long as this is looked at.
+        let others_write = self.directory.stat.st_mode & 0o022 != 0;
+        let mut now = *stat;
+        for _ in 0..if others_write { RECHECKS } else { 1 } {
+            if now.st_nlink > 1 {
+                return Err(error::several_names(&self.path(suffix)).into());
+            }
+            now = self.stat(suffix)?.ok_or(Errno::NOENT)?;
+            if identity(&now) != identity(stat) {
+                return Err(error::replaced().into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what SQLite would overwrite though it never wrote it. A log whose end was lost with the power may be zeros, and an index
+    /// that nobody uses is cut to its first three bytes.
+    fn check_content(&self, suffix: &str, open: &OwnedFd) -> Result<(), Refusal> {
+        let known: &[[u8; 4]] = match suffix {
+            "-wal" => &[LOG_MAGIC[0].to_be_bytes(), LOG_MAGIC[1].to_be_bytes(), [0; 4]],
+            "-shm" => &[INDEX_VERSION.to_ne_bytes(), [0; 4]],
+            _ => return Ok(()),
+        };
+        let mut start = [0; 4];
+        let read = rustix::io::pread(open, &mut start, 0)?;
+        if known.iter().any(|known| known[..read] == start[..read]) {
+            return Ok(());
+        }
+        Err(error::no_log(&self.path(suffix)).into())
+    }
+}
+
+impl Directory {
+    fn root() -> Result<Self, Error> {
+        let path = PathBuf::from("/");
+        let open = open_directory(CWD, path.as_os_str()).map_err(|fault| cannot_look(&path, fault))?;
+        let stat = fstat(&open).map_err(|fault| cannot_look(&path, fault))?;
+        let root = Self { open, path, stat };
+        root.check_on_the_way()?;
+        Ok(root)
+    }
+
+    /// Whether the next step of a path may be looked up here: nobody but this user and root can replace it.
+    fn check_on_the_way(&self) -> Result<(), Error> {
+        let Stat { st_uid, st_mode, .. } = self.stat;
+        if !is_trusted(st_uid) && !is_outside(st_uid) {
+            return Err(error::foreign_folder(&self.path, st_uid));
+        }
+        if st_mode & 0o002 != 0 && st_mode & 0o1000 == 0 {
+            return Err(error::open_folder(&self.path));
+        }
+        Ok(())
+    }
+
+    /// Whether a link here leads where its maker wanted: that is this user or root, and nobody else can move it.
+    fn check_link(&self, name: &OsStr, link: &Stat) -> Result<(), Error> {
+        let movable = self.stat.st_mode & 0o020 != 0 && self.stat.st_mode & 0o1000 == 0;
+        let me = rustix::process::geteuid().as_raw();
+        let trusted = if movable { link.st_uid == me && me != 0 } else { is_trusted(link.st_uid) };
+        if trusted { Ok(()) } else { Err(error::foreign_link(&self.path.join(name), link.st_uid)) }
+    }
+}
+
+impl Walk {
+    fn push(&mut self, path: &Path) {
+        if path.is_absolute() {
+            self.passed.truncate(1);
+        }
+        for part in path.components().rev() {
+            match part {
+                Component::Normal(name) => self.rest.push(name.to_owned()),
+                Component::ParentDir => self.rest.push(OsString::from("..")),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+    }
+
+    fn run(mut self, make: bool) -> Result<Option<Arc<Site>>, Error> {
+        while let Some(part) = self.rest.pop() {
+            if part == ".." {
+                self.passed.truncate(self.passed.len().saturating_sub(1).max(1));
+                continue;
+            }
+            let is_last = self.rest.is_empty();
+            let (here, _) = self.passed.last().ok_or_else(error::no_path)?;
+            let path = here.path.join(&part);
+            let found = match look_up(&here.open, &part) {
+                Ok(found) => found,
+                Err(Errno::NOENT) if is_last => return self.end(part),
+                Err(Errno::NOENT) if make => {
+                    make_directory(&here.open, &part)
+                        .map_err(|fault| error::place("the folder cannot be made:", &path, fault.into()))?;
+                    self.rest.push(part);
+                    continue;
+                }
+                Err(Errno::NOENT) => return Ok(None),
+                Err(fault) => return Err(cannot_look(&path, fault)),
+            };
+            match (kind(&found.stat), found.open) {
+                (FileType::Symlink, open) => {
+                    here.check_link(&part, &found.stat)?;
+                    let target = read_link(&here.open, &part, open).map_err(|fault| cannot_look(&path, fault))?;
+                    self.links += 1;
+                    if self.links > LINKS {
+                        return Err(cannot_look(&path, Errno::LOOP));
+                    }
+                    self.push(&target);
+                }
+                _ if is_last => return self.end(part),
+                (FileType::Directory, Some(open)) => {
+                    let next = Directory { open, path, stat: found.stat };
+                    next.check_on_the_way()?;
+                    self.passed.push((next, part));
+                }
+                _ => return Err(cannot_look(&path, Errno::NOTDIR)),
+            }
+        }
+        // The path is the root itself, or ends in "..".
+        let (here, name) = self.passed.pop().ok_or_else(error::no_path)?;
+        match self.passed.is_empty() {
+            true => Err(error::is_a_folder(&here.path)),
+            false => self.end(name),
+        }
+    }
+
+    fn end(mut self, name: OsString) -> Result<Option<Arc<Site>>, Error> {
+        let (directory, _) = self.passed.pop().ok_or_else(error::no_path)?;
+        if !is_trusted(directory.stat.st_uid) {
+            return Err(error::foreign_folder(&directory.path, directory.stat.st_uid));
+        }
+        Ok(Some(Arc::new(Site { directory, name })))
+    }
+}
+
+struct Found {
+    stat: Stat,
+    /// The thing itself; always there for a directory.
+    open: Option<OwnedFd>,
+}
+
+/// Looks at what a name stands for.
+#[cfg(target_os = "linux")]
+fn look_up(here: &OwnedFd, name: &OsStr) -> Result<Found, Errno> {
+    let open = openat(here, name, ITSELF, Mode::empty())?;
+    Ok(Found { stat: fstat(&open)?, open: Some(open) })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn look_up(here: &OwnedFd, name: &OsStr) -> Result<Found, Errno> {
+    let stat = statat(here, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if kind(&stat) != FileType::Directory {
+        return Ok(Found { stat, open: None });
+    }
+    let open = open_directory(here, name)?;
+    let stat = fstat(&open)?;
+    Ok(Found { stat, open: Some(open) })
+}
+
+/// Where a link leads: the one that was looked at, where it is open.
+fn read_link(here: &OwnedFd, name: &OsStr, open: Option<OwnedFd>) -> Result<PathBuf, Errno> {
+    let target = match open {
+        Some(link) => rustix::fs::readlinkat(&link, "", Vec::new())?,
+        None => rustix::fs::readlinkat(here, name, Vec::new())?,
+    };
+    Ok(OsString::from_vec(target.into_bytes()).into())
+}
+
+#[cfg(target_os = "linux")]
+fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    openat(here, name, ITSELF | OFlags::DIRECTORY, Mode::empty())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    open_to_list(here.as_fd(), name)
+}
+
+/// Opens a directory itself, also for reading the names in it.
+pub(crate) fn open_to_list(here: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(here, name, flags, Mode::empty())
+}
+
+/// Makes a directory that is this user's alone; another process may be faster.
+fn make_directory(here: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    match rustix::fs::mkdirat(here, name, Mode::RWXU) {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+fn cannot_look(path: &Path, fault: Errno) -> Error {
+    error::place("the path cannot be followed:", path, fault.into())
+}
+
+pub(crate) fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Device and number.
+pub(crate) fn identity(stat: &Stat) -> (u64, u64) {
+    #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the types differ between systems")]
+    (stat.st_dev as u64, stat.st_ino as u64)
+}
+
+pub(crate) fn errno(fault: &io::Error) -> Errno {
+    Errno::from_io_error(fault).unwrap_or(Errno::IO)
+}
+
+/// This user and root. Everybody else is a stranger.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a user is unknown in this user namespace: nobody in it is that user, so the directory belongs to whoever made the
+/// namespace, or to the system around it.
+fn is_outside(user: u32) -> bool {
+    let read = |path: &str| {
+        let mut text = String::new();
+        File::open(path).and_then(|mut file| file.read_to_string(&mut text)).ok().map(|_| text)
+    };
+    let unknown = read("/proc/sys/kernel/overflowuid").and_then(|text| text.trim().parse().ok());
+    let Some(known) = read("/proc/self/uid_map").filter(|_| unknown == Some(user)) else { return false };
+    !known.lines().any(|range| {
+        let numbers: Vec<u64> = range.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+        let (Some(first), Some(count)) = (numbers.first(), numbers.get(2)) else { return true };
+        (*first..first.saturating_add(*count)).contains(&u64::from(user))
+    })
+}

@@ -1,0 +1,565 @@
+//! Other users on the same machine: what they can reach of each other's files through a store, which is nothing.
+//!
+//! They need root and `setpriv`. Without them they do nothing, unless LEASEHOLD_TEST_ALL is set, as `scripts/test` does: then that is
+//! a failure.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::fs::{self, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::port::{Acquire, Acquired, Break, Call, Give, Mode, Release};
+use leasehold_core::{ClientId, Error, ErrorKind, Fence, Name, Names, RequestId, Store, StoreOwner, StoreTime};
+use leasehold_file::{Config, File};
+
+const MALLORY: u32 = 4001;
+const BOB: u32 = 4002;
+const GROUP: u32 = 4711;
+const SECRET: &str = "of root alone, and to stay as it is";
+
+/// What a test tells the copy of itself that runs as another user.
+const ROLE: &str = "LEASEHOLD_TEST_ROLE";
+const PATH: &str = "LEASEHOLD_TEST_PATH";
+
+fn has_users() -> bool {
+    let setpriv = Command::new("setpriv").arg("--version").stdout(Stdio::null()).status();
+    let ready = rustix::process::geteuid().is_root() && setpriv.is_ok_and(|status| status.success());
+    assert!(ready || std::env::var_os("LEASEHOLD_TEST_ALL").is_none(), "root and setpriv are needed");
+    ready
+}
+
+/// A folder of root's, with a secret in it and a copy of this program that every user can run.
+struct Machine {
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let machine = Self { folder };
+        fs::copy(std::env::current_exe().unwrap(), machine.at("program")).unwrap();
+        machine.put("secret", SECRET, 0, 0, 0o600);
+        machine
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.folder.path().canonicalize().unwrap().join(path)
+    }
+
+    fn put(&self, path: &str, content: &str, user: u32, group: u32, mode: u32) -> PathBuf {
+        let path = self.at(path);
+        fs::write(&path, content).unwrap();
+        chown(&path, Some(user), Some(group)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn folder(&self, path: &str, user: u32, group: u32, mode: u32) -> PathBuf {
+        let path = self.at(path);
+        fs::create_dir(&path).unwrap();
+        chown(&path, Some(user), Some(group)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    /// The folder that docs/file.md tells to make.
+    fn shared(&self) -> PathBuf {
+        self.folder("shared", 0, GROUP, 0o2770)
+    }
+
+    fn command(&self, user: u32, role: &str, path: &Path) -> Command {
+        let mut command = Command::new("setpriv");
+        let user = user.to_string();
+        command.args(["--reuid", &user, "--regid", &user, "--groups", &GROUP.to_string()]);
+        command.arg(self.at("program")).args(["--exact", "role", "--nocapture"]).env(ROLE, role).env(PATH, path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir("/");
+        command
+    }
+
+    /// Another user takes a lock and gives it back.
+    fn takes(&self, user: u32, path: &Path) -> Output {
+        self.command(user, "take", path).output().unwrap()
+    }
+
+    fn secret_is_untouched(&self) {
+        is_untouched(&self.at("secret"), 0);
+    }
+}
+
+fn is_untouched(path: &Path, group: u32) {
+    let found = fs::symlink_metadata(path).unwrap();
+    assert_eq!(fs::read_to_string(path).unwrap(), SECRET, "{}", path.display());
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (0, group, 0o600), "{}", path.display());
+}
+
+/// Another user at work, until it is dropped.
+struct Attacker(Child);
+
+impl Attacker {
+    fn start(machine: &Machine, role: &str, path: &Path) -> Self {
+        let mut child = machine.command(MALLORY, role, path).spawn().unwrap();
+        // It says when it has begun.
+        let (mut seen, mut byte) = (String::new(), [0]);
+        while !seen.contains("begun") {
+            assert_eq!(child.stdout.as_mut().unwrap().read(&mut byte).unwrap(), 1, "{seen}");
+            seen.push(byte[0].into());
+        }
+        Self(child)
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn config(path: &Path) -> Config {
+    Config { path: path.to_owned(), liveness: true, create: true }
+}
+
+/// Takes a lock, waits for another name, and gives all back: everything that a client makes and opens.
+fn take(path: &Path) -> Result<(), Error> {
+    let store = File::connect(&config(path))?;
+    let request = RequestId { client: ClientId([u64::from(std::process::id()), rand()]), number: 1 };
+    let name = Name::new("a").unwrap();
+    let watched = store.watch(request.client, Name::new("b").unwrap(), Arc::new(|_| ()));
+    done(watched)?;
+    let taken = done(store.acquire(asking(request, &name)))?;
+    if let Acquired::Granted(_) = taken.result {
+        let give = Give::Hold(request);
+        let (owner, fence, last_used, linger) = (StoreOwner::Private(request), None, None, Duration::ZERO);
+        done(store.release(Release {
+            client: request.client,
+            name,
+            owner,
+            fence,
+            give,
+            last_used,
+            linger,
+            rejoin: false,
+        }))?;
+    }
+    Ok(())
+}
+
+fn asking(request: RequestId, name: &Name) -> Acquire {
+    Acquire {
+        names: Names::One(name.clone()),
+        owner: StoreOwner::Private(request),
+        request,
+        mode: Mode::Exclusive,
+        lease: Duration::from_secs(30),
+        block: 1,
+        seen: Fence::NONE,
+        clock: Default::default(),
+        not_after: StoreTime::NEVER,
+        enlist: true,
+        kept: true,
+        about: Arc::default(),
+    }
+}
+
+fn rand() -> u64 {
+    use std::hash::BuildHasher;
+    std::hash::RandomState::new().hash_one(0)
+}
+
+fn done<T: Unpin>(call: Call<Result<T, Error>>) -> Result<T, Error> {
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+    let mut call = std::pin::pin!(call);
+    loop {
+        match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn is_refused(path: &Path, words: &str) {
+    let error = take(path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
+    assert!(error.to_string().contains(words) && error.hint().is_some(), "{error}");
+}
+
+/// Looks what is held, with the right to read alone.
+fn look(path: &Path) {
+    let store = leasehold_file::connect(&config(path)).unwrap();
+    let held = done(store.list(String::new(), None, 10)).unwrap().result;
+    assert_eq!(held.iter().map(|held| held.name.as_str()).collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(done(store.inspect(Name::new("kept").unwrap())).unwrap().result.holders.len(), 1);
+    assert!(done(store.inspect(Name::new("free").unwrap())).unwrap().result.holders.is_empty());
+    let error = done(store.break_lock(Name::new("kept").unwrap(), Break::Now.into())).unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Unfit && error.to_string().contains("cannot be written by this user"),
+        "{error}"
+    );
+}
+
+/// What the copies of this program do that run as other users.
+#[test]
+fn role() {
+    let (Ok(role), Some(path)) = (std::env::var(ROLE), std::env::var_os(PATH).map(PathBuf::from)) else { return };
+    match role.as_str() {
+        "take" => take(&path).unwrap(),
+        "block" => block(&path),
+        "look" => look(&path),
+        "swap" => swap(&path),
+        role => panic!("{role}?"),
+    }
+}
+
+/// Keeps everybody from the file, with the right to read alone: a lock on the index of its log.
+fn block(path: &Path) {
+    let index = fs::File::open(path.with_extension("db-shm")).unwrap();
+    rustix::fs::fcntl_lock(&index, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+    println!("begun");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+/// Puts links in the way of everything that is opened, made or changed, as fast as it can, and real things in between.
+fn swap(folder: &Path) {
+    println!("begun");
+    let secret = folder.parent().unwrap().join("secret");
+    let spare = folder.join("spare");
+    for turn in 0_u32.. {
+        for name in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db.d", "locks.db.d/opening", "locks.db-journal"]
+        {
+            let path = folder.join(name);
+            match turn % 5 {
+                0 => {
+                    let _ = symlink(&secret, &spare);
+                    let _ = fs::rename(&spare, &path);
+                }
+                1 => drop(fs::write(&path, "")),
+                // A file of root's, from the same folder.
+                2 => drop(fs::rename(folder.join("private"), &path)),
+                3 => drop(fs::rename(&path, folder.join("private"))),
+                _ => drop(fs::remove_file(&path)),
+            }
+        }
+        let _ = fs::rename(folder.join("locks.db.d"), folder.join(format!("old-{turn}")));
+        for entry in fs::read_dir(folder.join(format!("old-{turn}"))).into_iter().flatten().flatten() {
+            let _ = symlink(&secret, &spare);
+            let _ = fs::rename(&spare, entry.path());
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[test]
+fn a_group_shares_a_folder_of_roots() {
+    if !has_users() {
+        return;
+    }
+    for prepared in [false, true] {
+        let machine = Machine::new();
+        let path = machine.shared().join("locks.db");
+        if prepared {
+            machine.put("shared/locks.db", "", 0, GROUP, 0o660);
+        }
+        for user in [MALLORY, BOB, MALLORY] {
+            let taken = machine.takes(user, &path);
+            assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stdout));
+        }
+        take(&path).unwrap();
+        for name in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db.d/opening"] {
+            let found = fs::symlink_metadata(machine.at("shared").join(name)).unwrap();
+            assert_eq!((found.gid(), found.mode() & 0o7777), (GROUP, 0o660), "{name}");
+        }
+        let folder = fs::symlink_metadata(machine.at("shared/locks.db.d")).unwrap();
+        assert_eq!((folder.gid(), folder.mode() & 0o7777), (GROUP, 0o2770));
+    }
+}
+
+#[test]
+fn a_new_file_is_of_its_user_alone() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let path = machine.at("new/folder/locks.db");
+    take(&path).unwrap();
+    for (name, mode) in
+        [("", 0o700), ("locks.db", 0o600), ("locks.db-wal", 0o600), ("locks.db-shm", 0o600), ("locks.db.d", 0o700)]
+    {
+        let found = fs::symlink_metadata(path.parent().unwrap().join(name)).unwrap();
+        assert_eq!(found.mode() & 0o7777, mode, "{name}");
+    }
+    assert!(!machine.takes(BOB, &path).status.success());
+}
+
+#[test]
+fn the_folders_and_links_of_others_are_refused() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let home = machine.folder("mallory", MALLORY, MALLORY, 0o755);
+    machine.folder("mallory/roots", 0, 0, 0o755);
+    machine.folder("target", 0, 0, 0o755);
+    is_refused(&home.join("locks.db"), "belongs to another user (id 4001)");
+    is_refused(&home.join("roots/locks.db"), "belongs to another user (id 4001)");
+    let temporary = machine.folder("temporary", 0, 0, 0o1777);
+    for (link, target) in [("file.db", "target/locks.db"), ("folder", "target")] {
+        symlink(machine.at(target), temporary.join(link)).unwrap();
+        std::os::unix::fs::lchown(temporary.join(link), Some(MALLORY), Some(MALLORY)).unwrap();
+    }
+    is_refused(&temporary.join("file.db"), "is a link");
+    is_refused(&temporary.join("folder/locks.db"), "is a link");
+    let open = machine.folder("open", 0, 0, 0o777);
+    is_refused(&open.join("locks.db"), "every user can replace");
+    is_refused(&open.join("new/locks.db"), "every user can replace");
+    for empty in [&open, &machine.at("target"), &machine.at("mallory/roots")] {
+        assert_eq!(fs::read_dir(empty).unwrap().count(), 0, "{}", empty.display());
+    }
+}
+
+#[test]
+fn a_link_of_ones_own_is_followed() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let temporary = machine.folder("temporary", 0, 0, 0o1777);
+    machine.folder("target", 0, 0, 0o755);
+    symlink(machine.at("target"), temporary.join("folder")).unwrap();
+    take(&temporary.join("folder/locks.db")).unwrap();
+    assert!(machine.at("target/locks.db").exists());
+}
+
+#[test]
+fn in_a_folder_of_everybody_a_file_is_its_makers_alone() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let temporary = machine.folder("temporary", 0, 0, 0o1777);
+    let (mine, bobs) = (temporary.join("mine.db"), temporary.join("bobs.db"));
+    take(&mine).unwrap();
+    take(&mine).unwrap();
+    for _ in 0..2 {
+        assert!(machine.takes(BOB, &bobs).status.success());
+    }
+    assert!(!machine.takes(MALLORY, &bobs).status.success());
+    is_refused(&bobs, "belongs to another user (id 4002)");
+    // Names that somebody took before.
+    for (store, taken) in
+        [("one.db", "one.db-wal"), ("two.db", "two.db-shm"), ("three.db", "three.db"), ("four.db", "four.db")]
+    {
+        let content = if store == "three.db" { "" } else { "something" };
+        machine.put(&format!("temporary/{taken}"), content, MALLORY, MALLORY, 0o666);
+        let path = temporary.join(store);
+        match taken {
+            // Root may remove what was left of a file that is not there.
+            "one.db-wal" | "two.db-shm" => {
+                assert!(!machine.takes(BOB, &path).status.success(), "{taken}");
+            }
+            _ => is_refused(&path, "belongs to another user (id 4001)"),
+        }
+    }
+    let folder = temporary.join("five.db.d");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("opening"), "").unwrap();
+    for path in [&folder, &folder.join("opening")] {
+        chown(path, Some(MALLORY), Some(MALLORY)).unwrap();
+    }
+    is_refused(&temporary.join("five.db"), "belongs to another user (id 4001)");
+}
+
+/// Each thing that SQLite or this store opens is a way to another file.
+#[test]
+fn nothing_is_reached_through_links_that_a_member_put_there() {
+    if !has_users() {
+        return;
+    }
+    for hard in [false, true] {
+        for name in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db-journal", "locks.db.d", "locks.db.d/opening"]
+        {
+            for used in [false, true] {
+                let machine = Machine::new();
+                let path = machine.shared().join("locks.db");
+                if used {
+                    assert!(machine.takes(MALLORY, &path).status.success());
+                } else if name.contains('/') {
+                    machine.folder("shared/locks.db.d", MALLORY, GROUP, 0o2770);
+                }
+                let link = machine.at("shared").join(name);
+                let _ = fs::remove_file(&link);
+                if name == "locks.db.d" {
+                    let _ = fs::remove_dir_all(&link);
+                }
+                if hard {
+                    fs::hard_link(machine.at("secret"), &link).unwrap();
+                } else {
+                    symlink(machine.at("secret"), &link).unwrap();
+                }
+                // Some of it is in nobody's way.
+                let _ = take(&path);
+                let _ = machine.takes(BOB, &path);
+                machine.secret_is_untouched();
+            }
+        }
+    }
+}
+
+/// A file of root's in the same folder, moved by a member of the group, who may do that, to where root would hand it over.
+#[test]
+fn a_file_that_is_no_log_is_not_taken_for_one() {
+    if !has_users() {
+        return;
+    }
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        let machine = Machine::new();
+        let path = machine.shared().join("locks.db");
+        assert!(machine.takes(MALLORY, &path).status.success());
+        let moved = machine.put(&format!("shared/{name}"), SECRET, 0, GROUP, 0o600);
+        is_refused(&path, "was left as it is");
+        is_untouched(&moved, GROUP);
+    }
+}
+
+/// A log that belongs to root stays root's, though the file is a member's.
+#[test]
+fn root_gives_no_file_away() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let path = machine.shared().join("locks.db");
+    assert!(machine.takes(MALLORY, &path).status.success());
+    let others = ["locks.db-wal", "locks.db-shm"].map(|name| machine.at("shared").join(name));
+    others.iter().for_each(|path| chown(path, Some(0), Some(GROUP)).unwrap());
+    take(&path).unwrap();
+    for path in others {
+        assert_eq!(fs::metadata(&path).unwrap().uid(), 0, "{}", path.display());
+    }
+}
+
+#[test]
+fn an_empty_file_of_a_member_is_refused() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let path = machine.shared().join("locks.db");
+    machine.put("shared/locks.db", "", MALLORY, GROUP, 0o666);
+    is_refused(&path, "belongs to another user (id 4001)");
+    assert!(machine.takes(MALLORY, &path).status.success(), "it is its own");
+}
+
+/// Everything is swapped for links and other files while root and a member use the store: whatever comes of that for them, no file is
+/// changed, and none is made elsewhere.
+#[test]
+fn swaps_while_the_file_is_used_reach_nothing() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let folder = machine.shared();
+    machine.put("shared/private", SECRET, 0, GROUP, 0o600);
+    let attacker = Attacker::start(&machine, "swap", &folder);
+    let mut refused = 0;
+    for _ in 0..300 {
+        refused += u32::from(take(&folder.join("locks.db")).is_err());
+    }
+    for _ in 0..20 {
+        machine.takes(BOB, &folder.join("locks.db"));
+    }
+    drop(attacker);
+    assert!(refused > 0, "nothing was swapped");
+    machine.secret_is_untouched();
+    // Wherever it lies by now, if it was not removed.
+    for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let found = fs::symlink_metadata(&entry).unwrap();
+        if found.is_file() && fs::read_to_string(&entry).is_ok_and(|content| content == SECRET) {
+            is_untouched(&entry, GROUP);
+        }
+    }
+    let made: Vec<_> = fs::read_dir(machine.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(made.len(), 3, "{made:?}");
+}
+
+/// The folder on the way is swapped for a link to another folder of root's, and back.
+#[test]
+fn a_folder_that_is_replaced_while_the_store_is_open_is_noticed() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let shared = machine.shared();
+    let inner = machine.folder("shared/inner", 0, 0, 0o755);
+    let target = machine.folder("target", 0, 0, 0o755);
+    let store = File::connect(&config(&inner.join("locks.db"))).unwrap();
+    let name = || Name::new("a").unwrap();
+    done(store.inspect(name())).unwrap();
+    fs::rename(&inner, shared.join("away")).unwrap();
+    symlink(&target, &inner).unwrap();
+    let error = done(store.inspect(name())).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unfit && error.to_string().contains("is a link"), "{error}");
+    fs::remove_file(&inner).unwrap();
+    machine.folder("shared/inner", MALLORY, MALLORY, 0o755);
+    let error = done(store.inspect(name())).unwrap_err();
+    assert!(error.to_string().contains("belongs to another user (id 4001)"), "{error}");
+    assert_eq!((fs::read_dir(&target).unwrap().count(), fs::read_dir(&inner).unwrap().count()), (0, 0));
+}
+
+/// Also while nobody has the file open.
+#[test]
+fn who_may_read_the_file_sees_what_is_held() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let path = machine.folder("readable", 0, 0, 0o755).join("locks.db");
+    let store = File::connect(&config(&path)).unwrap();
+    let request = RequestId { client: ClientId([1, 2]), number: 1 };
+    let kept = Acquire { kept: false, ..asking(request, &Name::new("kept").unwrap()) };
+    assert!(matches!(done(store.acquire(kept)).unwrap().result, Acquired::Granted(_)));
+    assert!(!machine.command(BOB, "look", &path).output().unwrap().status.success(), "it is root's alone");
+    for suffix in ["", "-wal", "-shm"] {
+        fs::set_permissions(machine.at(&format!("readable/locks.db{suffix}")), Permissions::from_mode(0o644)).unwrap();
+    }
+    let looks = || machine.command(BOB, "look", &path).output().unwrap();
+    let seen = looks();
+    assert!(seen.status.success(), "{}", String::from_utf8_lossy(&seen.stdout));
+    drop(store);
+    let seen = looks();
+    assert!(seen.status.success(), "{}", String::from_utf8_lossy(&seen.stdout));
+    let listing: Vec<_> = fs::read_dir(machine.at("readable")).unwrap().collect();
+    assert_eq!(listing.len(), 4, "{listing:?}");
+}
+
+#[test]
+fn a_file_that_others_keep_busy_is_unreachable() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let path = machine.folder("readable", 0, 0, 0o755).join("locks.db");
+    let store = File::connect(&config(&path)).unwrap();
+    fs::set_permissions(machine.at("readable/locks.db-shm"), Permissions::from_mode(0o644)).unwrap();
+    for is_open in [true, false] {
+        let blocked = Attacker::start(&machine, "block", &path);
+        let request = RequestId { client: ClientId([1, 2]), number: u64::from(is_open) };
+        let error = match is_open {
+            true => done(store.acquire(asking(request, &Name::new("a").unwrap()))).unwrap_err(),
+            false => take(&path).unwrap_err(),
+        };
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unreachable, true), "{error}");
+        drop(blocked);
+    }
+    drop(store);
+    let blocked = Attacker::start(&machine, "block", &path);
+    assert_eq!(take(&path).unwrap_err().kind(), ErrorKind::Unreachable);
+    drop(blocked);
+    take(&path).unwrap();
+}
