@@ -6,6 +6,7 @@ mod commands;
 mod exit;
 mod human;
 mod names;
+mod outage;
 mod output;
 mod run;
 mod runtime;

@@ -1,7 +1,5 @@
 //! What is shown on a terminal while waiting: that we wait, for whom, and how long that one has held the lock.
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -9,6 +7,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{Client, Name};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::exit::Failure;
+use crate::waiting::Waiting;
 use crate::{human, output, run};
 
 /// Who gets the lock sooner sees no spinner.
@@ -17,8 +17,9 @@ const FRAME: Duration = Duration::from_millis(100);
 /// How often the store is asked who holds it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Shows it until the future is dropped. Where standard error is no terminal it says only that we may wait for ourselves.
-pub(crate) async fn show(client: &Client, names: &[Name]) -> Infallible {
+/// Shows it until the future is dropped, or until the store has been away for too long. Where standard error is no terminal it says only
+/// that we may wait for ourselves, and that the store is away.
+pub(crate) async fn show(client: &Client, names: &[Name], waiting: &Waiting) -> Failure {
     sleep(AFTER).await;
     if let Some(name) = run::held_around(names, client.store_label()) {
         let name = name.as_str();
@@ -27,8 +28,9 @@ pub(crate) async fn show(client: &Client, names: &[Name]) -> Infallible {
              if none is around, unset LEASEHOLD_NAME"
         ));
     }
+    let (label, patience) = (client.store_label(), waiting.patience);
     if !std::io::stderr().is_terminal() {
-        return pending().await;
+        return waiting.outage.watch(label, patience, output::note).await;
     }
     let bar = Cleared(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()));
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -37,8 +39,10 @@ pub(crate) async fn show(client: &Client, names: &[Name]) -> Infallible {
     let (mut frames, mut looks) = (interval(FRAME), interval(LOOK));
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut away = std::pin::pin!(waiting.outage.watch(label, patience, |text| bar.0.suspend(|| output::note(text))));
     loop {
         tokio::select! {
+            given_up = &mut away => return given_up,
             _ = frames.tick() => bar.0.tick(),
             _ = looks.tick() => bar.0.set_message(human::plain(&message(client, names).await)),
         }

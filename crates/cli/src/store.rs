@@ -26,7 +26,7 @@ const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// Connects for a command that does not wait for a lock: a store that does not answer ends it at once.
 pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
-    try_connect(settings).await.map_err(Into::into)
+    try_connect(settings, builder(settings)).await.map_err(Into::into)
 }
 
 /// A store of one process.
@@ -72,16 +72,23 @@ pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) ->
 }
 
 async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {
-    let last_try = match waiting.limit {
-        Limit::Once => return connect(settings).await,
-        Limit::Within(limit) => waiting.began.checked_add(limit),
-        Limit::Forever => waiting.began.checked_add(PATIENCE),
+    let layered = || builder(settings).layer(waiting.outage.clone());
+    let patience = match (waiting.limit, waiting.patience) {
+        (Limit::Once, _) => return try_connect(settings, layered()).await.map_err(Into::into),
+        (Limit::Within(limit), patience) => limit.min(patience.unwrap_or(limit)),
+        (Limit::Forever, patience) => patience.unwrap_or(PATIENCE),
     };
+    let last_try = waiting.began.checked_add(patience);
+    let mut is_said = false;
     loop {
-        match try_connect(settings).await {
+        match try_connect(settings, layered()).await {
             Err(error) if error.is_retryable() && last_try.is_none_or(|last| Instant::now() + PAUSE < last) => {
                 if settings.verbose > 0 {
                     output::note(&format!("trying again: {error}"));
+                } else if !is_said && waiting.began.elapsed() >= TELL_AFTER {
+                    is_said = true;
+                    let long = human::span(patience);
+                    output::note(&format!("the store does not answer; it is tried for {long}: {error}"));
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -115,10 +122,10 @@ pub(crate) async fn close<T>(client: &Client, signals: &mut Signals, done: &mut 
     }
 }
 
-async fn try_connect(settings: &Settings) -> Result<Client, Error> {
+async fn try_connect(settings: &Settings, builder: ClientBuilder) -> Result<Client, Error> {
     let is_told_of = !settings.store.is_default && (settings.verbose > 0 || std::io::stderr().is_terminal());
     let unmade = if is_told_of { leasehold::unmade(settings.store.url.as_str())? } else { None };
-    let client = builder(settings).connect().await?;
+    let client = builder.connect().await?;
     if let Some(label) = unmade {
         output::note(&format!("{label} was not there, and has been made: who uses another path is not kept out"));
     }

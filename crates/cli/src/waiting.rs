@@ -6,15 +6,19 @@ use leasehold::{Attempt, Client, Holder, Lock, Name};
 
 use crate::args::WaitArgs;
 use crate::exit::{Exit, Failure};
+use crate::outage::Outage;
 use crate::output::{Rows, row};
 use crate::run::Signals;
 use crate::{human, spinner};
 
 /// How long to wait, and since when.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) limit: Limit,
     pub(crate) began: Instant,
+    /// How long a store is tried that does not answer.
+    pub(crate) patience: Option<Duration>,
+    pub(crate) outage: Outage,
 }
 
 /// How long to wait for a lock.
@@ -36,7 +40,7 @@ impl Waiting {
             (false, Some(limit)) => Limit::Within(limit),
             (false, None) => Limit::Forever,
         };
-        Self { limit, began: Instant::now() }
+        Self { limit, began: Instant::now(), patience: args.patience, outage: Outage::new() }
     }
 
     /// For one who joins another's hold: where that is gone there is nothing to wait for.
@@ -44,7 +48,7 @@ impl Waiting {
         Self { limit: Limit::Once, ..self }
     }
 
-    /// Takes the lock of these names, or says who has it; on a terminal it shows that it waits. Dropping the future leaves nothing
+    /// Takes the lock of these names, or says who has it; on a terminal it shows that it waits. Says when the store is away. Dropping the future leaves nothing
     /// behind, but closing the client waits until that is so.
     pub(crate) async fn take(&self, client: &Client, lock: &Lock, names: &[Name]) -> Result<Attempt, Failure> {
         let taking = async {
@@ -56,8 +60,11 @@ impl Waiting {
         };
         tokio::select! {
             biased;
-            taken = taking => taken.map_err(Into::into),
-            never = spinner::show(client, names) => match never {},
+            taken = taking => {
+                self.outage.is_over(client.store_label());
+                taken.map_err(Into::into)
+            }
+            given_up = spinner::show(client, names, self) => Err(given_up),
         }
     }
 

@@ -12,6 +12,9 @@ pub(crate) struct WaitArgs {
     /// Wait at most this long [default: for ever]
     #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
+    /// Give up (69) when the store has not answered for this long [default: 10s at the start, then for ever]
+    #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "no_wait")]
+    pub(crate) patience: Option<Duration>,
     /// Do not wait
     #[arg(long)]
     pub(crate) no_wait: bool,

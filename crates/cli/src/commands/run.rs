@@ -8,7 +8,7 @@ use leasehold_core::Moment;
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::run::{self, Destination, Job, NotEnded, Outcome, Plan, Report, Signals, Why};
+use crate::run::{self, Destination, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
 use crate::{human, names, output, runtime, store};
@@ -131,6 +131,7 @@ impl Run<'_> {
         let unready = |error| Failure::new(Exit::BUG, format!("the guardian could not be prepared: {error}"));
         let mut variables = run::variables(guard, client.store_label(), &plan.around)?;
         variables.extend(run::store_variables(&self.settings.store, self.args.pass_secrets));
+        let alive = leasehold_file::live_files().map_err(unready)?;
         Ok(Job {
             words: run::words(self.args),
             variables,
@@ -139,8 +140,19 @@ impl Run<'_> {
             end: self.args.max_hold.map(|most| granted + most),
             times: plan.times,
             is_joined: plan.joined.is_some(),
-            alive: leasehold_file::live_files().map_err(unready)?,
+            release: self.orphan_release(plan, guard, client, !alive.is_empty()),
+            alive,
         })
+    }
+
+    /// Nothing where the store sees by itself that the holder is dead, where the hold may be another's too, or where others are to be
+    /// kept out for longer.
+    fn orphan_release(&self, plan: &Plan, guard: &Guard, client: &Client, sees_death: bool) -> OrphanRelease {
+        let is_shared = self.args.who.owner.is_some() || plan.joined.is_some();
+        if sees_death || is_shared || self.args.at_least.is_some() || store::is_alone(client) {
+            return OrphanRelease::default();
+        }
+        OrphanRelease::new(&self.settings.store, guard)
     }
 
     /// How the process ends.

@@ -14,14 +14,15 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
+use super::orphan::OrphanRelease;
 use super::times::Times;
 
 /// The length of every message but the first.
 pub(super) const BYTES: usize = 9;
 /// How many descriptors can be handed over: standard input and those that show the holder alive.
 const DESCRIPTORS_MAX: usize = 64;
-/// What stands before the words of the command: five numbers.
-const NUMBERS: usize = 5;
+/// What stands before the words of the command: six numbers, and as many bytes as the last of them says.
+const NUMBERS: usize = 6;
 
 /// From either side to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +131,8 @@ pub(super) struct Start {
     /// The runner's own process group, which has the terminal outside.
     pub(super) home: i32,
     pub(super) place: Place,
+    /// What to do with the lock when the runner was killed; nothing where it is empty.
+    pub(super) release: OrphanRelease,
     /// The command and its arguments.
     pub(super) words: Vec<OsString>,
 }
@@ -198,15 +201,18 @@ impl Start {
             Place::RunnersGroup => 2,
         };
         let (term, kill) = self.times.as_nanos();
-        let numbers: [u64; NUMBERS] = [self.deadline.as_nanos(), term, kill, widened(self.home), place];
+        let release = self.release.0.len() as u64;
+        let numbers: [u64; NUMBERS] = [self.deadline.as_nanos(), term, kill, widened(self.home), place, release];
         let mut body: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        body.extend(&self.release.0);
         body.extend(self.words.join(OsStr::from_bytes(b"\0")).into_vec());
         body
     }
 
     fn decode(body: &[u8]) -> Option<Self> {
-        let (numbers, words) = body.split_at_checked(NUMBERS * 8)?;
+        let (numbers, rest) = body.split_at_checked(NUMBERS * 8)?;
         let number = |at: usize| numbers.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let (release, words) = rest.split_at_checked(usize::try_from(number(5)?).ok()?)?;
         Some(Self {
             deadline: Moment::from_nanos(number(0)?),
             times: Times::from_nanos(number(1)?, number(2)?),
@@ -216,6 +222,7 @@ impl Start {
                 1 => Place::Foreground,
                 _ => Place::RunnersGroup,
             },
+            release: OrphanRelease(release.to_vec()),
             words: words.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect(),
         })
     }
@@ -259,6 +266,7 @@ mod tests {
             times: Times::new(Duration::from_secs(30), Duration::from_secs(5)),
             home: 4711,
             place: Place::Foreground,
+            release: OrphanRelease(b"{\0}".to_vec()),
             words,
         };
         let keep: Vec<OwnedFd> = vec![a.try_clone().unwrap().into(), b.try_clone().unwrap().into()];

@@ -11,6 +11,7 @@ mod environment;
 mod guardian;
 mod job;
 mod message;
+mod orphan;
 mod plan;
 mod planted;
 #[cfg(target_os = "linux")]
@@ -27,6 +28,7 @@ mod wake;
 pub(crate) use destination::Destination;
 pub(crate) use environment::{held_around, store_variables, variables};
 pub(crate) use job::own_group;
+pub(crate) use orphan::OrphanRelease;
 pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::Report;
 pub(crate) use runner::{Job, NotEnded, Outcome, Why, run};

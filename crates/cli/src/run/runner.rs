@@ -19,6 +19,7 @@ use tokio::io::AsyncReadExt;
 use super::descendants::{self, Descendants, Reaped};
 use super::environment::Variable;
 use super::message::{self, Ended, Message, Place, Start};
+use super::orphan::OrphanRelease;
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
 use super::times::Times;
@@ -51,6 +52,8 @@ pub(crate) struct Job {
     pub(crate) times: Times,
     /// Another `run` around this one has the same lock: the command stays in its process group.
     pub(crate) is_joined: bool,
+    /// What the guardian does with the lock when this process is killed.
+    pub(crate) release: OrphanRelease,
     /// They show the store that the holder is alive, and stay open until every descendant is gone.
     pub(crate) alive: Vec<OwnedFd>,
 }
@@ -150,7 +153,7 @@ impl Runner {
         let guardian = start_guardian(theirs.into(), &job.variables)?;
         let deadline = told(guard, job.end).unwrap_or_default();
         let home = own_group().map_or(0, |group| group.as_raw_nonzero().get());
-        let start = Start { deadline, times: job.times, home, place, words: job.words };
+        let start = Start { deadline, times: job.times, home, place, release: job.release, words: job.words };
         start.send(&ours, input.as_fd(), &job.alive)?;
         let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 use super::message::{self, Message, Start};
+use super::orphan::OrphanRelease;
 use super::terminal::{self, Terminal};
 use super::{STARTER, own_group, program, this_program};
 use crate::exit::Exit;
@@ -29,7 +30,8 @@ pub(super) fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .process_group(0)
         .spawn()?;
-    start.send(&ours, input.as_fd(), &[])?;
+    // It becomes the command, which is told no secrets.
+    Start { release: OrphanRelease::default(), ..start.clone() }.send(&ours, input.as_fd(), &[])?;
     ours.set_read_timeout(Some(LOOK))?;
     let mut answer = [0; message::BYTES];
     let mut count = 0;

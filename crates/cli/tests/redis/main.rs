@@ -7,6 +7,7 @@ mod doctor;
 mod ending;
 mod harness;
 mod nesting;
+mod outage;
 mod places;
 #[path = "../program/mod.rs"]
 mod program;
@@ -20,8 +21,16 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
     let missing = Redis::is_there().err();
-    let cases =
-        [doctor::CASES, bad_input::CASES, places::CASES, nesting::CASES, ending::CASES, redlock::CASES, secrets::CASES];
+    let cases = [
+        doctor::CASES,
+        bad_input::CASES,
+        places::CASES,
+        nesting::CASES,
+        ending::CASES,
+        redlock::CASES,
+        secrets::CASES,
+        outage::CASES,
+    ];
     let trials = cases.into_iter().flatten().map(|(name, run)| match &missing {
         Some(error) if Missing::may_be_ignored(error) => {
             Trial::test(format!("{name} [ignored: {error}]"), || Ok(())).with_ignored_flag(true)
