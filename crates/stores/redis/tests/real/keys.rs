@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leasehold::{Break, Client, Owner};
+use leasehold::port::{Acquire, Acquired, Break, Release};
+use leasehold::{Client, ErrorKind, Fence, Owner, Store};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::resp::Reply;
 
-use crate::scene::{Case, Checked, MS, S, block_on, eventually, left, number, until_waiting, url};
+use crate::scene::{Case, Checked, MS, S, block_on, client, eventually, left, number, until_waiting, url};
+use crate::stale::{asking, giving, store};
 
 pub(crate) const CASES: &[Case] = &[
     ("keys::all_that_are_made_beside_a_lock_expire", || block_on(all_that_are_made_beside_a_lock_expire())),
     ("keys::the_token_of_redisson_is_raised_where_it_is", || block_on(the_token_of_redisson_is_raised_where_it_is())),
+    ("keys::a_token_that_was_raised_meanwhile_stays", || block_on(a_token_that_was_raised_meanwhile_stays())),
+    ("keys::a_broken_lock_leaves_no_holds", || block_on(a_broken_lock_leaves_no_holds())),
     ("keys::a_lock_without_expiry_is_busy_and_stays", || block_on(a_lock_without_expiry_is_busy_and_stays())),
     ("keys::the_plain_layout_is_the_recipe", || block_on(the_plain_layout_is_the_recipe())),
 ];
@@ -87,6 +91,45 @@ async fn the_token_of_redisson_is_raised_where_it_is() -> Checked {
 
 async fn guard_fence(client: &Client) -> Result<u64, Failure> {
     Ok(client.lock("without").acquire().await?.fence().get())
+}
+
+/// The rest of a block is taken back only where nothing was granted after it, by Redisson either.
+async fn a_token_that_was_raised_meanwhile_stays() -> Checked {
+    let server = Redis::start()?;
+    let store = store(&server, "redisson")?;
+    server.command(&["SET", "redisson_lock_token:{n1}", "1"])?;
+    // Its first grant is a jump with one fence.
+    let (alone, several) = (asking(1), Acquire { block: 5, ..asking(1) });
+    let jumped = first_fence(&store, &alone).await?;
+    store.release(giving(&alone, Some(jumped))).await?;
+    let first = first_fence(&store, &several).await?;
+    let raised = (first.get() + 1_000_000).to_string();
+    server.command(&["SET", "redisson_lock_token:{n1}", &raised])?;
+    store.release(Release { last_used: Some(first), ..giving(&several, Some(first)) }).await?;
+    assert_eq!(server.command(&["GET", "redisson_lock_token:{n1}"])?, Reply::Text(raised));
+    Ok(())
+}
+
+async fn first_fence(store: &leasehold_redis::Redis, request: &Acquire) -> Result<Fence, Failure> {
+    match store.acquire(request.clone()).await?.result {
+        Acquired::Granted(grants) => Ok(grants[0].block.first),
+        other => Err(format!("not granted: {other:?}").into()),
+    }
+}
+
+/// What another library takes under the same owner's name is not the broken lock's.
+async fn a_broken_lock_leaves_no_holds() -> Checked {
+    let server = Redis::start()?;
+    let client = client(&server).await?;
+    let ours = client.lock("a").owned_by(&Owner::explicit("me")?);
+    let held = ours.lease(60 * S).acquire().await?;
+    client.break_lock("a", Break::Now).await?;
+    assert_eq!(number(&server, &["EXISTS", "a", "leasehold_lock:{a}"])?, 0);
+    server.command(&["HSET", "a", "me", "1"])?;
+    server.command(&["PEXPIRE", "a", "60000"])?;
+    assert_eq!(held.release().await.expect_err("it was broken").kind(), ErrorKind::Lost);
+    assert_eq!(number(&server, &["EXISTS", "a"])?, 1, "another library's lock was given back");
+    Ok(())
 }
 
 async fn a_lock_without_expiry_is_busy_and_stays() -> Checked {

@@ -13,6 +13,7 @@ mod forgetting;
 mod holds;
 mod keys;
 mod late;
+mod lines;
 mod owners;
 mod paper;
 mod poison;
@@ -31,7 +32,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 20] = [
+const TOPICS: [&[scene::Case]; 21] = [
     attacks::CASES,
     ballots::CASES,
     rlock::CASES,
@@ -48,6 +49,7 @@ const TOPICS: [&[scene::Case]; 20] = [
     crowds::CASES,
     sharing::CASES,
     late::CASES,
+    lines::CASES,
     stale::CASES,
     strangers::CASES,
     holds::CASES,

@@ -53,10 +53,14 @@ fn names() -> impl Iterator<Item = String> {
 
 /// Scripts that were called by clients.
 pub(crate) fn calls(server: &Redis) -> Result<usize, leasehold_faults::Failure> {
+    calls_of(server, "evalsha")
+}
+
+/// How often a command was called, by clients and by scripts.
+pub(crate) fn calls_of(server: &Redis, command: &str) -> Result<usize, leasehold_faults::Failure> {
     let said = server.command(&["INFO", "commandstats"])?;
-    let said = said.text()?;
-    let calls =
-        said.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse().ok());
+    let (said, head) = (said.text()?, format!("cmdstat_{command}:calls="));
+    let calls = said.lines().find_map(|line| line.strip_prefix(&head)?.split(',').next()?.parse().ok());
     Ok(calls.unwrap_or(0))
 }
 

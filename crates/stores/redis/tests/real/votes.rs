@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Block, ClientId, Give, Mode, Names, Release, Released, RequestId, StoreOwner, StoreTime,
+    Acquire, Block, ClientId, Give, Lease, Mode, Names, Release, Released, Renew, RequestId, StoreOwner, StoreTime,
 };
 use leasehold::{Fence, Name, Store};
-use leasehold_core::quorum::{Ballot, Member, Voted};
+use leasehold_core::quorum::{Ballot, Member, Standing, Voted};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
@@ -20,6 +20,8 @@ pub(crate) const CASES: &[Case] = &[
     ("votes::what_joined_a_majority_is_confirmed", || block_on(what_joined_is_confirmed())),
     ("votes::fences_that_were_not_taken_are_not_given_back", || block_on(not_given_back())),
     ("votes::of_several_names_all_take_the_fences_or_none", || block_on(several_names())),
+    ("votes::a_server_that_forgot_recovers_in_votes_and_renewals", || block_on(one_that_forgot_recovers())),
+    ("votes::a_server_that_forgot_takes_no_fence_of_before", || block_on(one_that_forgot_takes_no_fence_of_before())),
 ];
 
 /// A server, and beside it the reference store, which is asked the same at the same time.
@@ -34,9 +36,7 @@ struct Both {
 impl Both {
     async fn start() -> Result<Self, Failure> {
         let server = Redis::start()?;
-        let options = [("layout".to_owned(), "plain".to_owned())];
-        let config = Config::new("redis", &format!("//{}", server.address()), &options, None)?;
-        let store = Server::new(&config.with_quarantine(Duration::ZERO))?;
+        let store = member(&server, Duration::ZERO)?;
         // The script is known from here on.
         store.vote(ballot(9, &["warm"], Fence::new(1), 1)).await?;
         let first = Fence::at(store.clock().await?.at + 900 * MS);
@@ -82,6 +82,13 @@ impl Both {
         both.gives(&other, None).await?;
         Ok(both)
     }
+}
+
+/// A server of a quorum.
+fn member(server: &Redis, quarantine: Duration) -> Result<Server, Failure> {
+    let options = [("layout".to_owned(), "plain".to_owned())];
+    let config = Config::new("redis", &format!("//{}", server.address()), &options, None)?;
+    Ok(Server::new(&config.with_quarantine(quarantine))?)
 }
 
 fn ballot(client: u64, names: &[&str], first: Fence, len: u32) -> Ballot {
@@ -141,5 +148,39 @@ async fn several_names() -> Checked {
     assert!(!both.takes(&refused).await?);
     assert!(!both.takes(&refused).await?);
     assert!(both.takes(&ballot(1, &names, both.first.plus(1), 1)).await?);
+    Ok(())
+}
+
+/// What it holds since then counts as little as its vote.
+async fn one_that_forgot_recovers() -> Checked {
+    const QUARANTINE: Duration = Duration::from_secs(3_600);
+    let server = Redis::start()?;
+    let store = member(&server, QUARANTINE)?;
+    server.command(&["FLUSHALL"])?;
+    let recovers = |standing: Standing| matches!(standing, Standing::Recovering { left } if left > QUARANTINE / 2);
+    let ballot = ballot(1, &["a"], Fence::at(store.clock().await?.at), 1);
+    let vote = store.vote(ballot.clone()).await?.result;
+    assert!(recovers(vote.standing), "{vote:?}");
+    let lease = Lease {
+        name: ballot.acquire.names.first().clone(),
+        owner: ballot.acquire.owner.clone(),
+        fence: ballot.block.first,
+    };
+    let renew = Renew { lease, hold: Some(ballot.acquire.request), term: 60 * S, kept: false };
+    let upheld = store.uphold(vec![renew]).await?.result;
+    assert!(recovers(upheld.standing), "{upheld:?}");
+    Ok(())
+}
+
+/// It may have taken what is a second ahead of its clock before it forgot.
+async fn one_that_forgot_takes_no_fence_of_before() -> Checked {
+    let server = Redis::start()?;
+    let store = member(&server, S)?;
+    server.command(&["FLUSHALL"])?;
+    // From its first answer on it knows when it forgot.
+    let born = store.vote(ballot(9, &["warm"], Fence::new(1), 1)).await?.at;
+    let near = ballot(1, &["a"], Fence::at(born + 500 * MS), 1);
+    let voted = store.vote(near).await?.result.voted;
+    assert!(matches!(voted, Voted::Held { .. }), "{voted:?}: another may have this fence");
     Ok(())
 }
