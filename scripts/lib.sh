@@ -9,6 +9,19 @@ need() {
   apt-get install -y -q --no-install-recommends "${packages[@]}" >&2 || { apt-get update -q >&2 && apt-get install -y -q --no-install-recommends "${packages[@]}" >&2; }
 }
 
+# tool CRATE VERSION: builds a program that checks things into target/tools, unless it is there, and puts it before PATH.
+tool() {
+  local root="${CARGO_TARGET_DIR:-$PWD/target}/tools"
+  export PATH="$root/bin:$PATH"
+  "$root/bin/$1" --version 2>/dev/null | grep -qF " $2" || cargo install --locked --quiet "$1@$2" --root "$root"
+}
+
+# ignored CHECK REASON: says that a check was not run. That is a failure where LEASEHOLD_REQUIRE names it.
+ignored() {
+  echo "  ignored: $1: $2" >&2
+  case ",${LEASEHOLD_REQUIRE:-}," in *",$1,"*) echo "scripts/test: LEASEHOLD_REQUIRE names $1" >&2; return 1 ;; esac
+}
+
 # within_budget PART [ARGUMENT…]: runs a part in a process of its own, and ends it when its budget is used up.
 within_budget() {
   local part="$1" seconds since=$SECONDS code=0 running

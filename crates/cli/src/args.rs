@@ -158,8 +158,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use leasehold_fuzz::Target;
 
     use super::*;
+    use crate::names;
 
     #[test]
     fn the_definition_holds_together() {
@@ -192,5 +194,25 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!("{cli:?}") };
         assert_eq!(run.command, ["ls", "-s", "--wait"]);
         assert_eq!(cli.common.store, None);
+    }
+
+    #[test]
+    fn fuzzed_arguments() {
+        const WORDS: &[&str] = &["\n", "\n--\n", "--json", "--wait\n", "-c\n", "1h", "\\,", ",", "=", "\u{202e}"];
+        Target::new("arguments", 3_000).words(WORDS).run(|input| {
+            let text = String::from_utf8_lossy(input);
+            let words = std::iter::once("leasehold").chain(text.split('\n'));
+            if let Err(error) = Cli::try_parse_from(words) {
+                error.render().to_string();
+            }
+        });
+    }
+
+    #[test]
+    fn fuzzed_names() {
+        Target::new("arguments", 20_000).words(&["\\", "\\,", ","]).run(|input| {
+            let Ok(names) = names::parse(&String::from_utf8_lossy(input).replace('\n', ",")) else { return };
+            assert_eq!(names::parse(&names::join(&names)).unwrap(), names);
+        });
     }
 }

@@ -584,6 +584,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "worlds take Miri minutes")]
     fn worlds_go_on_and_starve_nobody() {
         for seed in 0..20 {
             let done = World::new(seed, Planted::Nothing).run().unwrap_or_else(|| panic!("seed {seed} stands still"));
@@ -592,6 +593,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "worlds take Miri minutes")]
     fn planted_mistakes_are_found() {
         let stands_still = |seed: &u64| World::new(*seed, Planted::WaitsWhileHolding).run().is_none();
         assert!((0..20).filter(stands_still).count() > 10);

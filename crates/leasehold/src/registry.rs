@@ -262,7 +262,9 @@ fn authority(rest: &str) -> (&str, &str) {
 /// connected to or shown. An `@` may stand in a prefix.
 fn check_login(scheme: &str, rest: &str) -> Result<(), Error> {
     let (servers, after) = authority(rest);
-    if !has_login(scheme) || (servers.is_empty() && after.starts_with('/')) {
+    // The path of a socket may have any of these.
+    let is_socket = scheme.to_ascii_lowercase().ends_with("+unix") && servers.is_empty() && after.starts_with('/');
+    if !has_login(scheme) || is_socket {
         return Ok(());
     }
     let (path, query) = after.split_once('?').unwrap_or((after, ""));
@@ -326,7 +328,17 @@ mod tests {
     #[test]
     fn a_password_that_may_have_ended_too_soon_is_refused_and_not_shown() {
         for scheme in ["redis://", "REDIS://", "redis:", "redlock://", "postgres://"] {
-            for login in ["u:12?cret", "u:12#cret", "u:12/cret", ":?cret", "u:a@cret", "?cret", "u:12?keep=cret"] {
+            for login in [
+                "u:12?cret",
+                "u:12#cret",
+                "u:12/cret",
+                ":?cret",
+                "u:a@cret",
+                "?cret",
+                "u:12?keep=cret",
+                "/?cret",
+                "/cret",
+            ] {
                 let error = StoreUrl::parse(&format!("{scheme}{login}@host:6379/0?timeout=1s")).unwrap_err();
                 assert!(error.to_string().contains("ambiguous") && !error.to_string().contains("cret"), "{error}");
                 assert_eq!(error.kind(), ErrorKind::BadArgument);
@@ -355,5 +367,31 @@ mod tests {
             assert_eq!(without_password(url).unwrap(), told);
         }
         assert!(without_password("redis://u:?p@host").is_err());
+    }
+
+    /// Whatever is given for a URL is taken apart or refused, and a password is not shown.
+    #[cfg(all(feature = "file", feature = "redis"))]
+    #[test]
+    fn fuzzed_urls() {
+        const PASSWORD: &str = "sEcReT";
+        const WORDS: &[&str] = &["@", "//", "?", "&", "=", "#", "%2C", "%00", "://", ",", "sEcReT@", "redis:", "[::1]"];
+        let parts = |url: &StoreUrl| -> Result<(), Error> {
+            url.unmade()?;
+            match url.scheme.as_str() {
+                REDLOCK => url.redlock().map(|_| ()),
+                scheme if leasehold_redis::SCHEMES.contains(&scheme) => url.redis(scheme).map(|_| ()),
+                scheme => Err(unknown(scheme)),
+            }
+        };
+        leasehold_fuzz::Target::new("urls", 20_000).words(WORDS).run(|input| {
+            let text = String::from_utf8_lossy(input);
+            let Err(error) = StoreUrl::parse(&text).and_then(|url| parts(&url)) else { return };
+            assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
+            let Some((before, after)) = text.split_once(PASSWORD) else { return };
+            let is_login = before.starts_with("red") && before.contains("://") && !before.contains('@');
+            if is_login && after.contains('@') && !after.contains(PASSWORD) {
+                assert!(!format!("{error} {error:?}").contains(PASSWORD), "{text}: {error:?}");
+            }
+        });
     }
 }

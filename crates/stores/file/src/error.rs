@@ -78,6 +78,7 @@ fn told(error: rusqlite::Error) -> Error {
     }
     let (kind, what, hint) = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt) => return damaged(&error.to_string()),
+        _ if is_of_contents(&error) => return damaged(&error.to_string()),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
             ErrorKind::Unfit,
             format!("the file cannot be written ({error})"),
@@ -106,6 +107,25 @@ fn told(error: rusqlite::Error) -> Error {
     };
     let outcome = if kind == ErrorKind::Unreachable { Outcome::Unknown } else { Outcome::NotApplied };
     Error::new(kind, "write", what).with_hint(hint).with_outcome(outcome).with_source(error)
+}
+
+/// Whether the tables are not as we made them, or a value in them is none that we would write. Statements of ours do not fail otherwise:
+/// each is run by tests on a file that is whole.
+fn is_of_contents(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error as E;
+    match error {
+        E::FromSqlConversionFailure(..)
+        | E::IntegralValueOutOfRange(..)
+        | E::InvalidColumnType(..)
+        | E::QueryReturnedNoRows
+        | E::SqlInputError { .. }
+        | E::Utf8Error(..) => true,
+        E::SqliteFailure(native, _) => matches!(
+            native.code,
+            ErrorCode::Unknown | ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
+        ),
+        _ => false,
+    }
 }
 
 fn damaged(how: &str) -> Error {

@@ -258,10 +258,12 @@ fn shortened(cause: &RedisError) -> String {
     legible(&text, ERROR_MAX)
 }
 
-/// An answer that cannot be read: it did happen, but not as far as is known.
+/// An answer that cannot be read: it did happen, but not as far as is known. A server of Redis that runs our scripts gives none such.
 pub(crate) fn unreadable(what: &str) -> Error {
-    Error::new(ErrorKind::Internal, "call", format!("the server's answer cannot be read: {}", legible(what, ERROR_MAX)))
+    let what = legible(what, ERROR_MAX);
+    Error::new(ErrorKind::Unfit, "call", format!("the server's answer cannot be read: {what}"))
         .with_outcome(Outcome::Unknown)
+        .with_hint("is it a Redis or Valkey server, with nothing before it that changes answers?")
 }
 
 #[cfg(test)]

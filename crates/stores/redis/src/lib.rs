@@ -16,6 +16,8 @@ mod driver;
 mod ears;
 mod error;
 mod examine;
+#[cfg(test)]
+mod fuzzed;
 mod keys;
 mod legible;
 mod lines;

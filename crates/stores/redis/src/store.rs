@@ -316,7 +316,7 @@ impl Store for Redis {
             let answer = inner.link.query(&redis::cmd("TIME")).await?;
             let mut parts = reply::Parts::of(answer)?;
             let mut number = || parts.text().map(|text| text.parse::<u64>().unwrap_or_default());
-            Ok((reply::store_time(number()? * 1_000_000 + number()?), ()))
+            Ok((reply::store_time(number()?.saturating_mul(1_000_000).saturating_add(number()?)), ()))
         })
     }
 

@@ -71,6 +71,7 @@ fn fences_are_remembered_for_as_long_as_was_said() {
 
 /// Nobody releases what a dead process held: it is found when there are twice as many records as at the last look.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of names take Miri minutes")]
 fn names_whose_lease_ran_out_are_swept_when_there_are_many() {
     let mut store = Reference::new(1, Duration::ZERO);
     for number in 0..128 {
@@ -107,6 +108,7 @@ fn sweeping_keeps_fences_and_waiters_for_their_time() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of names take Miri minutes")]
 fn memory_follows_the_names_in_use() {
     let mut store = Reference::new(1, Duration::ZERO);
     for number in 0..5_000 {

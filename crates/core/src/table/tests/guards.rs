@@ -600,6 +600,7 @@ fn an_extension_that_fails_is_told_and_costs_nothing() {
 
 /// A thousand leases a call: one that fails holds up no other.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of names take Miri minutes")]
 fn many_renewals_are_sent_in_parts() {
     let mut bench = Bench::new();
     for number in 0..1_500 {

@@ -335,6 +335,7 @@ fn a_closed_client_gives_back_what_was_lost_before_in_order() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of names take Miri minutes")]
 fn memory_follows_the_names_in_use() {
     let mut bench = Bench::new();
     let mut holds = Vec::new();
