@@ -335,6 +335,8 @@ pub enum Hint {
     Name(Name),
     /// Hints may have been missed: everyone should ask again.
     All,
+    /// An operator may have taken this name away from the client, which holds it: renew it now, and the answer tells.
+    Held(Name),
 }
 
 /// Where a store puts its hints. It must not call back into the store.
@@ -425,6 +427,12 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// A subscription tells no time: an engine would have to guess it, and a guess that runs ahead is taken for a clock that was set back.
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>>;
+
+    /// Where the client is to hear of names that it holds, with [`Hint::Held`]. Called once, before anything is acquired. A store that
+    /// cannot tell does nothing, and the next renewal finds out. A layer hands it on.
+    fn watch_held(&self, client: ClientId, sink: HintSink) {
+        let _ = (client, sink);
+    }
 
     /// Ends a subscription and leaves the list of waiters. Best effort: nobody waits for it.
     ///

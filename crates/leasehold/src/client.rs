@@ -173,6 +173,7 @@ impl ClientBuilder {
         });
         let (handle, waker) = (keeper.handle.clone(), keeper.waker.clone());
         let shell = Arc::new(Shell::new(client, callers, keepers, handle, self.listener, waker, table));
+        shell.store.watch_held(client, shell.hint_sink());
         keeper.keep(shell.clone());
         Ok(Client { shell: Handle::new(shell), options: Arc::new(options), about: Arc::new(self.about) })
     }

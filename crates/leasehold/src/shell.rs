@@ -225,13 +225,14 @@ impl Shell {
     }
 
     /// Hints step the table; a client that has gone hears nothing.
-    fn hint_sink(self: &Arc<Self>) -> HintSink {
+    pub(crate) fn hint_sink(self: &Arc<Self>) -> HintSink {
         let shell = Arc::downgrade(self);
         Arc::new(move |hint| {
             if let Some(shell) = shell.upgrade() {
                 let input = match hint {
                     Hint::Name(name) => Input::Hint(name),
                     Hint::All => Input::HintAll,
+                    Hint::Held(name) => Input::HintHeld(name),
                 };
                 shell.step(input, Mine::Nothing);
             }

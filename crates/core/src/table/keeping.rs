@@ -120,6 +120,14 @@ impl Table {
         self.pursue(now, name, out);
     }
 
+    /// A lease may have been taken away: it is renewed at once, and the answer tells. Those that are not renewed end by themselves.
+    pub(super) fn hint_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        if let Some(held) = self.entries.get_mut(name).and_then(Entry::live).filter(|held| !held.renewing) {
+            held.renew_due = held.renew_due.min(now);
+        }
+        self.settle(now, name, out);
+    }
+
     /// The answer to a batch of renewals.
     pub(super) fn renewed(
         &mut self,

@@ -96,6 +96,8 @@ pub enum Input {
     Hint(Name),
     /// Any name may be free.
     HintAll,
+    /// A name that is held here may have been taken away.
+    HintHeld(Name),
     /// A timer is due.
     Tick,
     /// The wall clock jumped ahead of the client's own clock by so much: it may have stood still.

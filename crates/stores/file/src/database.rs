@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold_core::fence::FENCE_AHEAD_MAX;
 use leasehold_core::reference::{Hints, Record, Reference};
 use leasehold_core::{ClientId, Error, Fence, Moment, Name, StoreTime};
 use rusqlite::Connection;
@@ -29,8 +30,6 @@ const YIELDS: i32 = 50;
 const PAUSE: Duration = Duration::from_micros(50);
 /// How far the ceiling of fences is raised ahead of the clock: how often that costs a sync of the disk.
 pub(crate) const AHEAD: Duration = Duration::from_secs(60);
-/// How far a fence may be ahead of the clock, and be believed: clocks were set back by less.
-pub(crate) const FENCE_AHEAD_MAX: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 /// How long a waiting client stays on the list without writing that it still waits. Those that end are found out and taken off by
 /// whoever would tell them; one that is stopped costs the others a recheck instead of a hint for so long.
 const ENLISTED_FOR: Duration = Duration::from_secs(22);
@@ -347,9 +346,14 @@ pub(crate) fn check_fences(name: &Name, record: &Record, now: StoreTime) -> Resu
     check_fence(name, last, now)
 }
 
+/// The largest fence that is believed.
+pub(crate) fn furthest(now: StoreTime) -> Fence {
+    Fence::at(now).plus(FENCE_AHEAD_MAX)
+}
+
 /// Refuses a fence that is too far ahead of the clock.
 pub(crate) fn check_fence(name: &Name, fence: Fence, now: StoreTime) -> Result<(), Error> {
-    if fence > Fence::at(now + FENCE_AHEAD_MAX) { Err(error::far_fence(name, fence)) } else { Ok(()) }
+    if fence > furthest(now) { Err(error::far_fence(name, fence)) } else { Ok(()) }
 }
 
 /// The clients whose processes keep it.

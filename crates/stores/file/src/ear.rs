@@ -14,11 +14,11 @@ use leasehold_core::{ClientId, Hint, HintSink, Moment, Name};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::live;
 use crate::place::Place;
+use crate::{live, socket};
 
-/// The longest name, in bytes.
-const NAME_BYTES: usize = 512;
+/// The longest message: a name, and what says that its reader holds it.
+const MESSAGE_BYTES: usize = 513;
 /// After a wake-up, every other name of the client is looked at this much later: a full socket may have swallowed its hint.
 const LOOK_AROUND_AFTER: Duration = Duration::from_millis(20);
 
@@ -153,12 +153,16 @@ impl Listener {
     /// Reads what came for a client, and passes it on.
     fn hear(&mut self, place: &Place, client: ClientId) {
         let Some(socket) = place.state().members.get(&client).and_then(|member| member.socket.clone()) else { return };
-        let mut message = [0; NAME_BYTES];
+        let mut message = [0; MESSAGE_BYTES];
         while let Ok(length) = socket.recv(&mut message) {
-            let name = std::str::from_utf8(&message[..length]).ok().and_then(|name| Name::new(name).ok());
-            let Some(name) = name else { continue };
-            if let Some(sink) = place.sink(client, &name) {
-                sink(Hint::Name(name));
+            let Some(hint) = socket::read(&message[..length]) else { continue };
+            let sink = match &hint {
+                Hint::Held(_) => place.holder(client),
+                Hint::Name(name) => place.sink(client, name),
+                Hint::All => None,
+            };
+            if let Some(sink) = sink {
+                sink(hint);
             }
         }
         if place.state().members.get(&client).is_some_and(|member| member.watched.len() > 1) {

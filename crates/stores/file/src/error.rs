@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use leasehold_core::reference::RESET_FENCE;
 use leasehold_core::{Error, ErrorKind, Fence, Name, Outcome};
 use rusqlite::ErrorCode;
 use rustix::io::Errno;
@@ -235,16 +236,13 @@ pub(crate) fn zero_fence(name: &Name) -> Error {
 }
 
 pub(crate) fn far_fence(name: &Name, fence: Fence) -> Error {
-    let what = format!("the lock's fence {fence} is more than 8 days ahead of the file's clock");
+    let what = format!("the fence of this lock, {fence}, is more than 8 days ahead of the store's clock");
     unfit(what).with_hint(RESET_FENCE).on_lock(name)
 }
 
 pub(crate) fn far_ceiling() -> Error {
     damaged("its limit of fences is more than 8 days ahead of its clock")
 }
-
-const RESET_FENCE: &str = "somebody wrote into the file, or a client came from a store whose clock was ahead; `leasehold break NAME --yes \
-                           --now --reset-fence` repairs the name, and fences below the old one come again";
 
 pub(crate) fn no_table(name: &str) -> Error {
     damaged(&format!("its table {name:?} is missing"))

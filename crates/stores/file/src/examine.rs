@@ -32,6 +32,7 @@ pub fn examine(config: &Config) -> Vec<Check> {
             }
             if let Ok(Found::Ours(_)) = found {
                 checks.push(integrity(&site));
+                checks.extend(fences(&site));
             }
         }
         Ok(None) => checks.push(permissions(&path)),
@@ -137,6 +138,15 @@ fn integrity(site: &Arc<Site>) -> Check {
     }
 }
 
+/// Names the locks whose fences were never given out: they are refused until they are repaired.
+fn fences(site: &Arc<Site>) -> Option<Check> {
+    let odd = Machine::this().and_then(|machine| opening::odd_fences(site, &machine)).ok()?;
+    (!odd.is_empty()).then(|| {
+        let found = format!("0, or more than 8 days ahead of the file's clock: {}", odd.join(", "));
+        Check::new("fences", Verdict::Fail, found).with_advice(leasehold_core::reference::RESET_FENCE)
+    })
+}
+
 fn failed(check: &'static str, error: &Error) -> Check {
     let failed = Check::new(check, Verdict::Fail, error.message());
     match error.hint() {
@@ -152,6 +162,19 @@ mod tests {
     fn verdicts(path: &Path) -> Vec<(&'static str, Verdict)> {
         let config = Config::new(path.to_str().unwrap(), &[]).unwrap();
         examine(&config).into_iter().map(|check| (check.check, check.verdict)).collect()
+    }
+
+    #[test]
+    fn fences_that_were_never_given_out_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config::new(folder.path().join("locks.db").to_str().unwrap(), &[]).unwrap();
+        drop(crate::File::connect(&config).unwrap());
+        let odd = || examine(&config).into_iter().find(|check| check.check == "fences");
+        assert!(odd().is_none());
+        let put = "INSERT INTO names (name, last, lingers_until) VALUES ('far', 9000000000000000000, 0)";
+        rusqlite::Connection::open(&config.path).unwrap().execute(put, []).unwrap();
+        let odd = odd().unwrap();
+        assert!(odd.verdict == Verdict::Fail && odd.found.ends_with(": far"), "{odd:?}");
     }
 
     #[test]

@@ -60,10 +60,10 @@ impl Stamp {
     }
 }
 
-/// Reads the stamp.
+/// Reads the stamp. A file that was removed has none: nobody stamps it any more.
 pub(crate) fn stamp_of(file: &File) -> Option<Stamp> {
     let found = file.metadata().ok()?;
-    Some(Stamp(found.mtime(), found.mtime_nsec()))
+    (found.nlink() > 0).then(|| Stamp(found.mtime(), found.mtime_nsec()))
 }
 
 /// Says to all who have the file of a client open that it gave something back for which others wait. Its time of change is nobody's

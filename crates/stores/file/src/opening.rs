@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-use crate::database::{self, AHEAD, Epoch, FENCE_AHEAD_MAX};
+use crate::database::{self, AHEAD, Epoch};
 use crate::directory::{Rights, Site, identity, kind, open_to_list};
 use crate::error::{self, Fault};
 use crate::folder::{Alone, Folder};
@@ -35,6 +35,9 @@ const LOG_BYTES: i64 = 4 << 20;
 /// Where SQLite's header says how the file is read and written, and the number for a write-ahead log.
 const JOURNAL_VERSIONS: std::ops::Range<usize> = 18..20;
 const WITH_LOG: u8 = 2;
+
+const ODD_FENCES: &str = "SELECT name FROM holds WHERE first < 1 OR len < 1 OR first > ?1 - len UNION \
+     SELECT name FROM names WHERE last > ?1 LIMIT 5";
 
 /// What stands at the path.
 #[derive(Debug)]
@@ -144,6 +147,16 @@ pub(crate) fn quick_check(site: &Arc<Site>) -> Result<String, Error> {
     opened(site, |vfs| {
         let connection = connect_to_read(&site.path(""), vfs)?;
         Ok(connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?)
+    })
+}
+
+/// Names whose fences this store never gave out, some of them.
+pub(crate) fn odd_fences(site: &Arc<Site>, machine: &Machine) -> Result<Vec<String>, Error> {
+    read(site, |connection| {
+        let Clockwork::Ours(epoch) = clockwork(connection, machine)? else { return Ok(Vec::new()) };
+        let mut odd = connection.prepare(ODD_FENCES)?;
+        let names = odd.query_map([signed(database::furthest(epoch.now()).get())], |row| row.get::<_, String>(0))?;
+        Ok(names.collect::<Result<_, _>>()?)
     })
 }
 
@@ -364,7 +377,7 @@ pub(crate) fn clockwork(connection: &Connection, machine: &Machine) -> Result<Cl
         return Ok(if machine.is_same(&known) { Clockwork::BeforeRestart } else { Clockwork::OtherMachine });
     }
     // It is raised by twice this above a fence that may be as far ahead.
-    if ceiling > Fence::at(epoch.now() + FENCE_AHEAD_MAX + AHEAD * 3) {
+    if ceiling > database::furthest(epoch.now() + AHEAD * 3) {
         return Err(error::far_ceiling().into());
     }
     Ok(Clockwork::Ours(epoch))

@@ -60,6 +60,8 @@ pub(crate) struct Place {
     sender: UnixDatagram,
     ear: Ear,
     state: Mutex<State>,
+    /// Where clients of this process hear of names that they hold.
+    holders: Mutex<HashMap<ClientId, HintSink>>,
     /// A connection for looking around, made when it is needed first.
     eyes: Mutex<Option<Unforked<Database>>>,
     config: Config,
@@ -151,6 +153,7 @@ impl Place {
             sender,
             ear,
             state: Mutex::default(),
+            holders: Mutex::default(),
             eyes: Mutex::default(),
             config: config.clone(),
             machine: machine.clone(),
@@ -182,9 +185,45 @@ impl Place {
     }
 
     /// Makes a client of this process known to others: from now on they can tell whether it lives.
-    pub(crate) fn join(&self, client: ClientId) -> Result<(), Error> {
+    pub(crate) fn join(self: &Arc<Self>, client: ClientId) -> Result<(), Error> {
         let mut state = self.state();
-        self.member(&mut state, client).map(drop).map_err(|fault| self.cannot(fault))
+        let member = self.member(&mut state, client).map_err(|fault| self.cannot(fault))?;
+        if member.socket.is_some() || !self.holders().contains_key(&client) {
+            return Ok(());
+        }
+        // Without a socket or a thread, the next renewal finds out what an operator did.
+        if let Ok(bound) = self.in_the_folder(|folder| socket::bind(folder, client)) {
+            member.socket = Some(Arc::new(bound));
+            drop(state);
+            let _ = self.ear.listen(self);
+        }
+        Ok(())
+    }
+
+    fn holders(&self) -> MutexGuard<'_, HashMap<ClientId, HintSink>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From when the client keeps something on, it hears there of names that it holds.
+    pub(crate) fn watch_held(&self, client: ClientId, sink: HintSink) {
+        self.holders().insert(client, sink);
+    }
+
+    /// Tells a client that a name which it holds was taken away. Where it does not hear, its next renewal finds out.
+    pub(crate) fn tell_holder(&self, client: ClientId, name: &Name) {
+        match self.holders().get(&client).cloned() {
+            Some(sink) => sink(Hint::Held(name.clone())),
+            None => self.send_held(client, name),
+        }
+    }
+
+    pub(crate) fn send_held(&self, client: ClientId, name: &Name) {
+        let _ = socket::send(&self.sender, &self.entered().folder, client, &socket::held(name));
+    }
+
+    /// Where a client of this process hears of what it holds.
+    pub(crate) fn holder(&self, client: ClientId) -> Option<HintSink> {
+        self.holders().get(&client).cloned()
     }
 
     fn member<'s>(&self, state: &'s mut State, client: ClientId) -> io::Result<&'s mut Member> {
@@ -332,10 +371,10 @@ impl Place {
     /// socket that is full wakes its client all the same, and whoever wakes looks at all its names.
     fn send(&self, client: ClientId, name: &Name) -> bool {
         let entered = self.entered();
-        match socket::send(&self.sender, &entered.folder, client, name) {
+        match socket::send(&self.sender, &entered.folder, client, name.as_str()) {
             // Those who came since the folder was made anew are in that one.
             Err(fault) if fault.kind() == io::ErrorKind::NotFound && !entered.is_current() => {
-                let again = |entered: Arc<Entered>| socket::send(&self.sender, &entered.folder, client, name);
+                let again = |entered: Arc<Entered>| socket::send(&self.sender, &entered.folder, client, name.as_str());
                 self.enter_again().and_then(again).is_ok()
             }
             Err(fault) => fault.kind() != io::ErrorKind::ConnectionRefused,
@@ -451,6 +490,7 @@ impl Place {
 
     /// Ends a client of this process.
     pub(crate) fn leave(&self, client: ClientId) {
+        self.holders().remove(&client);
         let member = self.state().members.remove(&client);
         let Some(member) = member else { return };
         for holder in member.watched.into_values().flat_map(|watched| watched.behind) {

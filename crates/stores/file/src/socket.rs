@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 
-use leasehold_core::{ClientId, Name};
+use leasehold_core::{ClientId, Hint, Name};
 use rustix::fs::{AtFlags, Gid, chownat};
 
 use crate::folder::Folder;
@@ -13,6 +13,23 @@ use crate::folder::Folder;
 /// The socket of a client.
 pub(crate) fn name(client: ClientId) -> String {
     format!("{client}.sock")
+}
+
+/// Begins a message about a name that its reader holds. No name begins with it, and older versions leave it alone.
+const HELD: char = '\u{1}';
+
+/// The message that a name which its reader holds was taken away.
+pub(crate) fn held(name: &Name) -> String {
+    format!("{HELD}{}", name.as_str())
+}
+
+/// What a message says.
+pub(crate) fn read(message: &[u8]) -> Option<Hint> {
+    let text = std::str::from_utf8(message).ok()?;
+    match text.strip_prefix(HELD) {
+        Some(name) => Some(Hint::Held(Name::new(name).ok()?)),
+        None => Some(Hint::Name(Name::new(text).ok()?)),
+    }
 }
 
 /// Makes the socket of a client. Others reach it when it is whole.
@@ -34,7 +51,7 @@ pub(crate) fn bind(folder: &Folder, client: ClientId) -> io::Result<UnixDatagram
 
 /// Sends a hint to the socket of a client.
 #[cfg(target_os = "linux")]
-pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, hint: &Name) -> io::Result<usize> {
+pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, message: &str) -> io::Result<usize> {
     use std::os::fd::AsRawFd;
 
     use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
@@ -46,16 +63,16 @@ pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, hin
     if crate::directory::kind(&stat) != FileType::Socket || stat.st_nlink > 1 {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    sender.send_to(hint.as_str().as_bytes(), format!("/proc/self/fd/{}", there.as_raw_fd()))
+    sender.send_to(message.as_bytes(), format!("/proc/self/fd/{}", there.as_raw_fd()))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, hint: &Name) -> io::Result<usize> {
+pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, message: &str) -> io::Result<usize> {
     use rustix::fs::{FileType, statat};
 
     let stat = statat(&folder.open, name(client), AtFlags::SYMLINK_NOFOLLOW)?;
     if crate::directory::kind(&stat) != FileType::Socket {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    sender.send_to(hint.as_str().as_bytes(), folder.way(&name(client)))
+    sender.send_to(message.as_bytes(), folder.way(&name(client)))
 }

@@ -8,7 +8,7 @@ use leasehold_core::port::{
     Acquire, Acquired, Answered, BreakOptions, Broken, Call, HintSink, Inspected, News, Release, Released, Renew,
     Renewed, Reply,
 };
-use leasehold_core::reference::{Hints, Reference};
+use leasehold_core::reference::{Hints, Record, Reference};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreOwner, StoreTime};
 use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
@@ -386,6 +386,10 @@ impl Store for File {
         }
     }
 
+    fn watch_held(&self, client: ClientId, sink: HintSink) {
+        self.place.watch_held(client, sink);
+    }
+
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         self.place.unwatch(client, &name);
         let (place, desk) = (self.place.clone(), self.desk.clone());
@@ -412,13 +416,21 @@ impl Store for File {
     }
 
     fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
-        self.step("break", move |session| {
+        let (place, broken_name) = (self.place.clone(), name.clone());
+        let step = move |session: &mut Session<'_>| {
             let before = session.load(&name)?;
             let (broken, hints) = session.reference.break_lock(session.now, &name, options);
             session.hints.extend(hints);
             session.save(&name, &before)?;
-            Ok(broken)
-        })
+            let taken = broken.refused.is_none().then(|| holders(before.record()));
+            Ok((broken, taken.unwrap_or_default()))
+        };
+        let told = self.work_then(
+            "break",
+            move |database, patience| database.write(patience, &step),
+            move |(_, holders)| holders.iter().for_each(|holder| place.tell_holder(*holder, &broken_name)),
+        );
+        map(told, |(broken, _)| broken)
     }
 
     fn close(&self, client: ClientId) -> Call<()> {
@@ -452,6 +464,15 @@ pub(crate) fn list(
         list.push(inspect(connection, now, &name)?);
     }
     Ok(list)
+}
+
+/// The clients that hold it.
+fn holders(record: &Record) -> SmallVec<[ClientId; 1]> {
+    let mut clients: SmallVec<[ClientId; 1]> =
+        record.rows.iter().flat_map(|row| row.holds.iter().map(|hold| hold.request.client)).collect();
+    clients.sort_unstable_by_key(|client| client.0);
+    clients.dedup();
+    clients
 }
 
 /// A text that sorts before everything that begins with `prefix`, and not far before.

@@ -165,6 +165,10 @@ impl Store for Stormy {
         self.call(Kind::Watch, move |inner| inner.watch(client, name, sink))
     }
 
+    fn watch_held(&self, client: ClientId, sink: HintSink) {
+        self.inner.watch_held(client, sink);
+    }
+
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         self.chaos.meet(Kind::Unwatch);
         self.inner.unwatch(client, name)

@@ -40,6 +40,28 @@ impl Bench {
     }
 }
 
+/// A hint about a name that is held has it renewed at once, and the answer tells what became of it.
+#[test]
+fn a_held_name_that_is_hinted_at_is_renewed_at_once() {
+    let mut bench = Bench::new();
+    bench.hold(&fresh(1), KEPT);
+    bench.pass(MS);
+    let renews = |bench: &mut Bench| {
+        bench.step(Input::Tick);
+        bench.out.iter().any(|output| matches!(output, Output::Background(_)))
+    };
+    assert!(!renews(&mut bench), "nothing is due yet");
+    bench.step(Input::HintHeld(named("another")));
+    assert!(!renews(&mut bench), "that is not its name");
+    bench.step(Input::HintHeld(named("a")));
+    assert!(renews(&mut bench));
+    let (renewal, _) = bench.call();
+    bench.step(Input::HintHeld(named("a")));
+    assert!(!renews(&mut bench), "one is under way");
+    bench.renewed(renewal, Renewed::Broken);
+    assert_eq!(bench.loss_report().loss, Loss::Broken);
+}
+
 #[test]
 fn a_renewal_that_fails_is_told_with_its_error_and_with_what_is_left_of_the_lease() {
     let mut bench = Bench::new();

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc::{Receiver, channel};
 
-use leasehold_core::port::{Busy, News};
+use leasehold_core::Hint;
+use leasehold_core::port::{BreakOptions, Busy, News};
 
 use super::*;
 
@@ -62,6 +63,43 @@ fn a_break_is_seen_by_those_whom_nobody_tells() {
     let (store, _, hears) = three_at(&bench);
     now(store.break_lock(name("a"), Break::Now.into())).unwrap();
     hears.recv_timeout(SEEN_WITHIN).unwrap();
+    assert!(take(&store, &waits(3)).is_some());
+}
+
+/// A holder of another process hears of a break by its socket; one of this process without it.
+#[test]
+fn a_holder_is_told_of_a_break() {
+    for how in [Break::AtLeaseEnd, Break::Now] {
+        let bench = Bench::new();
+        let store = bench.open().unwrap();
+        let held = Acquire { kept: true, ..asking(1, 1, "a") };
+        let (told, hears) = channel();
+        store.watch_held(held.request.client, Arc::new(move |hint| drop(told.send(hint))));
+        take(&store, &held).unwrap();
+        let here = |name: &str| now(store.break_lock(crate::tests::name(name), how.into())).unwrap();
+        here("b");
+        assert!(hears.recv_timeout(NOT_YET).is_err(), "that is not its name");
+        here("a");
+        assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")));
+        let place = crate::place::Place::at(&bench.config(), &bench.machine).unwrap();
+        place.send_held(held.request.client, &name("a"));
+        assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")), "by its socket");
+        let other = BreakOptions::from(how).fence(Fence::new(1));
+        take(&store, &asking(2, 1, "c")).unwrap();
+        now(store.break_lock(name("c"), other)).unwrap();
+        assert!(hears.recv_timeout(NOT_YET).is_err());
+    }
+}
+
+/// Nobody stamps a file that is not there: those who wait are told, and ask the store itself from then on.
+#[test]
+fn a_folder_that_is_removed_is_seen_by_those_who_wait() {
+    let bench = Bench::new();
+    let (store, held, hears) = three_at(&bench);
+    std::fs::remove_dir_all(bench.folder.path().join("locks.db.d")).unwrap();
+    hears.recv_timeout(SEEN_WITHIN).unwrap();
+    assert_eq!(refused(&store, &waits(3)).news, News::WhenWatched, "nobody will tell it");
+    give(&store, &held).unwrap();
     assert!(take(&store, &waits(3)).is_some());
 }
 
