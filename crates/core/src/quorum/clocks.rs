@@ -73,6 +73,18 @@ pub fn is_near(first: Fence, now: StoreTime) -> bool {
 mod tests {
     use super::*;
 
+    /// A clock may be set between two answers, and they may come in any order.
+    #[test]
+    fn the_answer_that_was_asked_for_last_tells_the_time() {
+        let mut clocks = Clocks::new(1);
+        let [early, late, now] = [10, 20, 30].map(Moment::from_nanos);
+        let [before, after] = [5_000, 1_000].map(StoreTime::from_nanos);
+        clocks.observe(0, early, early, before);
+        clocks.observe(0, late, late, after);
+        clocks.observe(0, early, now, before);
+        assert_eq!(clocks.latest(0, now), Some(StoreTime::from_nanos(1_010)));
+    }
+
     #[test]
     fn one_wrong_clock_of_three_does_not_matter() {
         let mut clocks = Clocks::new(3);

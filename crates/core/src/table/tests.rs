@@ -177,6 +177,33 @@ fn a_cancelled_reentry_that_waited_for_a_longer_lease_queues_for_nobody() {
 }
 
 #[test]
+fn who_comes_after_the_deadline_asks_at_once() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), KEPT);
+    let left = bench.left(hold).unwrap();
+    bench.pass(left + Duration::from_nanos(1));
+    // Before any timer was served.
+    bench.want(&["a"], &fresh(2), KEPT);
+    let asks = |output: &Output| matches!(output, Output::To(_, Told::Call(sending)) if matches!(sending.request, Request::Acquire(_)));
+    assert!(bench.out.iter().any(asks), "{:?}", bench.out);
+}
+
+#[test]
+fn a_map_that_was_large_gives_room_back_and_keeps_some() {
+    let with = |entries: u64| {
+        let mut map = HashMap::with_capacity_and_hasher(10_000, FixedState::default());
+        map.extend((0..entries).map(|entry| (entry, ())));
+        let before = map.capacity();
+        shrink(&mut map);
+        (map.capacity(), before)
+    };
+    let (after, before) = with(100);
+    assert!(after >= 200 && after < before / 8, "{after} of {before}");
+    let (after, before) = with(2_000);
+    assert_eq!(after, before, "it is filled to an eighth");
+}
+
+#[test]
 fn a_reentry_that_falls_back_to_the_queue_sleeps_at_its_head() {
     let mut bench = Bench::new();
     let owner = fresh(1);

@@ -169,9 +169,11 @@ fn a_group_never_waits_for_its_own_owner() {
     bench.call();
     let group = bench.want(&["b", "a"], &owner, KEPT);
     assert!(bench.out.is_empty(), "{group:?} waits for what is on its way back: {:?}", bench.out);
+    // At its deadline it is held no more.
     let mut bench = Bench::new();
-    bench.hold(&owner, FIXED);
-    bench.pass(LEASE);
+    let hold = bench.hold(&owner, KEPT);
+    let left = bench.left(hold).unwrap();
+    bench.pass(left);
     let group = bench.want(&["b", "a"], &owner, KEPT);
     let failed = bench.out.iter().any(|output| matches!(output, Output::To(to, Told::Failed(_)) if *to == group));
     assert!(!failed, "its time is over: {:?}", bench.out);

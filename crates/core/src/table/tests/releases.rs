@@ -128,6 +128,26 @@ fn what_was_sent_before_its_lease_was_over_is_still_answered() {
     }
 }
 
+#[test]
+fn an_answer_to_an_older_release_leaves_the_next_one_alone() {
+    const FREE: Released = Released::Released { waiters: Some(0) };
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), KEPT);
+    bench.step(Input::Release(hold, named("a")));
+    let (older, _) = bench.call();
+    bench.pass(LEASE * 2);
+    bench.step(Input::Tick);
+    let next = bench.hold(&fresh(2), KEPT);
+    bench.step(Input::Release(next, named("a")));
+    let (newer, _) = bench.call();
+    bench.release_answered(older, FREE);
+    assert_eq!((bench.given(hold), bench.given(next)), (Some(Ok(FREE)), None));
+    assert!(!bench.table.is_empty(), "the newer one is not answered");
+    bench.release_answered(newer, FREE);
+    assert_eq!(bench.given(next), Some(Ok(FREE)));
+    assert!(bench.table.is_empty());
+}
+
 /// Two round trips for those who wait elsewhere, and twice as much with each turn of ours while they do.
 #[test]
 fn after_its_turn_a_client_lets_others_go_first() {
