@@ -284,6 +284,23 @@ fn a_lock_that_a_majority_has_for_one_owner_is_not_split() {
     }
 }
 
+/// Who does not answer in time may have it for the same holder; who cannot be reached has it for nobody.
+#[test]
+fn one_that_is_busy_and_one_that_is_slow_make_a_lock_busy() {
+    let clocks = clocks();
+    let verdict = |unreachable: &[usize]| {
+        let mut attempt = asked();
+        attempt.voted(at(1), &clocks, 0, 1, at(0), says(busy_with(1, None)));
+        for server in unreachable {
+            attempt.voted(at(1), &clocks, *server, 1, at(0), Err(failed(Outcome::NotApplied)));
+        }
+        attempt.tick(at(50), &clocks);
+        attempt.verdict(at(50), &mut Rng::new(1))
+    };
+    assert!(matches!(verdict(&[1]), Some(Verdict::Busy { .. })));
+    assert!(matches!(verdict(&[1, 2]), Some(Verdict::Failed { .. })));
+}
+
 #[test]
 fn a_release_of_one_hold_says_how_many_others_servers_keep() {
     let mut rng = Rng::new(1);

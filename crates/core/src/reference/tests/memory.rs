@@ -149,3 +149,21 @@ fn a_poisoned_fence_is_unfit_until_it_is_reset() {
         assert!(fences(store.acquire(at(1), &private(1, 5)).unwrap())[0].0 < poisoned);
     }
 }
+
+#[test]
+fn a_store_that_had_many_names_gives_room_back_and_keeps_some() {
+    let with = |names: u64| {
+        let mut store = Reference::new(1, Duration::ZERO);
+        store.records.reserve(10_000);
+        for number in 0..names {
+            store.put(Name::new(number.to_string()).unwrap(), Record::default());
+        }
+        let before = store.records.capacity();
+        store.shrink();
+        (store.records.capacity(), before)
+    };
+    let (after, before) = with(100);
+    assert!(after >= 200 && after < before / 8, "{after} of {before}");
+    let (after, before) = with(2_000);
+    assert_eq!(after, before, "it is filled to an eighth");
+}
