@@ -2,6 +2,8 @@
 
 use leasehold::{Error, ErrorKind, Guard, Name};
 
+use crate::output;
+
 /// What to do where there is nothing between two commas.
 const SEVERAL: &str = "between names stands one comma; one that belongs to a name is written '\\,'";
 
@@ -13,6 +15,17 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Name>, Error> {
     let mut names = parts.into_iter().map(Name::new).collect::<Result<Vec<_>, _>>().map_err(hint)?;
     names.sort();
     names.dedup();
+    Ok(names)
+}
+
+/// The names that a user gave. A space at the end of one is most often meant for none.
+pub(crate) fn given(text: &str) -> Result<Vec<Name>, Error> {
+    let names = parse(text)?;
+    for name in names.iter().map(Name::as_str).filter(|name| name.trim() != *name) {
+        output::note(&format!(
+            "the name {name:?} begins or ends with a space, which belongs to it; between names a comma stands alone"
+        ));
+    }
     Ok(names)
 }
 

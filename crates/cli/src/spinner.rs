@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// that we may wait for ourselves, and that the store is away.
 pub(crate) async fn show(client: &Client, names: &[Name], waiting: &Waiting) -> Failure {
     sleep(AFTER).await;
-    if let Some(name) = run::held_around(names, client.store_label()) {
+    if let Some(name) = run::held_around(names, client).await {
         let name = name.as_str();
         output::note(&format!(
             "waiting for {name:?}, which a run around this one took: while that has it, this waits for itself; \

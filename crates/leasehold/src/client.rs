@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::port::{About, BreakOptions, BreakRefusal, Broken};
 use leasehold_core::table::{Input, Settings, Table};
-use leasehold_core::{Capability, Error, ErrorKind, Name, Names, Options, PasswordSource, Store, StoreClock};
+use leasehold_core::{Capability, Error, ErrorKind, Identity, Name, Names, Options, PasswordSource, Store, StoreClock};
 
 use crate::event::Listener;
 use crate::handle::Handle;
@@ -312,6 +312,15 @@ impl Client {
     /// The store's name for people, without credentials.
     pub fn store_label(&self) -> &str {
         self.shell.store.label()
+    }
+
+    /// Which store it is, whatever its URL: two clients with the same known identity share their locks.
+    ///
+    /// # Errors
+    ///
+    /// As for any call to the store.
+    pub async fn identity(&self) -> Result<Identity, Error> {
+        self.shell.store.identity().await.map_err(|error| error.on_store(self.shell.store.label()))
     }
 
     /// How much this client has in use: names that it holds, wants or has open with the store, tasks that wait, guards that are

@@ -11,7 +11,7 @@ use crate::waiting::{Waiting, unless_signal};
 use crate::{names, runtime, store};
 
 pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let names = names::parse(&args.names)?;
+    let names = names::given(&args.names)?;
     let lease = args.lease.map(|given| lease("--lease", given)).transpose()?;
     let owner = owner(args.who.owner.as_deref())?;
     let waiting = Waiting::new(&args.waiting);

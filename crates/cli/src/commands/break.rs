@@ -11,7 +11,7 @@ use crate::store::Seen;
 use crate::{human, names, output, runtime, store};
 
 pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let names = names::parse(&args.names)?;
+    let names = names::given(&args.names)?;
     if args.fence.is_some() && names.len() > 1 {
         let hint = "leave --fence out, or name one lock";
         return Err(Failure::usage("a fence applies to one lock, but several were named").with_hint(hint));

@@ -11,7 +11,7 @@ use crate::waiting::{Waiting, unless_signal};
 use crate::{human, names, runtime, stdin, store};
 
 pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let names = names::parse(&args.names)?;
+    let names = names::given(&args.names)?;
     let keep = args.keep.map(|keep| lease("--keep", keep)).transpose()?;
     let owner = args.who.owner.as_deref().map(explicit).transpose()?;
     let waiting = Waiting::new(&args.waiting);

@@ -10,7 +10,7 @@ use crate::store::Seen;
 use crate::{names, output, runtime, store};
 
 pub(crate) fn run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let names = names::parse(&args.names)?;
+    let names = names::given(&args.names)?;
     let owner = explicit(&args.owner)?;
     let fence = args.fence.map(Fence::new);
     if fence.is_some() && names.len() > 1 {

@@ -9,7 +9,7 @@ use crate::store::Seen;
 use crate::{human, names, output, runtime, store};
 
 pub(crate) fn run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let names = names::parse(&args.names)?;
+    let names = names::given(&args.names)?;
     let lease = args.lease.map(|given| lease("--lease", given)).transpose()?;
     let owner = explicit(&args.owner)?;
     runtime::block_on(async {

@@ -8,7 +8,7 @@ use leasehold_core::Moment;
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::run::{self, Destination, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Why};
+use crate::run::{self, Destination, Here, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
 use crate::{human, names, output, runtime, store};
@@ -35,7 +35,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     async fn run(&self, report: &mut Report) -> Result<Exit, Failure> {
-        let names = names::parse(&self.args.names)?;
+        let names = names::given(&self.args.names)?;
         *report = Report::of(&names::join(&names));
         run::check(self.args)?;
         let mut signals = Signals::passed_on()?;
@@ -43,7 +43,8 @@ impl Run<'_> {
         let client = unless_signal(&mut signals, store::connect_patiently(self.settings, &waiting)).await?;
         report.store = Some(client.store_label().to_owned());
         let done = async {
-            let plan = Plan::new(self.args, &client, &names)?;
+            let here = unless_signal(&mut signals, async { Ok(Here::of(&client).await) }).await?;
+            let plan = Plan::new(self.args, &client, here, &names)?;
             let waiting = if plan.joined.is_some() { waiting.no_longer() } else { waiting };
             let taken = unless_signal(&mut signals, waiting.take(&client, &plan.lock, &names)).await;
             report.waited_ms = Some(millis(waiting.began.elapsed()));
@@ -129,7 +130,7 @@ impl Run<'_> {
 
     fn job(&self, plan: &Plan, granted: Moment, guard: &Guard, client: &Client) -> Result<Job, Failure> {
         let unready = |error| Failure::new(Exit::BUG, format!("the guardian could not be prepared: {error}"));
-        let mut variables = run::variables(guard, client.store_label(), &plan.around)?;
+        let mut variables = run::variables(guard, &plan.here, &plan.around)?;
         variables.extend(run::store_variables(&self.settings.store, self.args.pass_secrets));
         let alive = leasehold_file::live_files().map_err(unready)?;
         Ok(Job {

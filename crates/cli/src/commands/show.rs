@@ -10,7 +10,7 @@ use crate::store::Seen;
 use crate::{human, names, runtime, store};
 
 pub(crate) fn run(args: &ShowArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let names = names::parse(&args.names)?;
+    let names = names::given(&args.names)?;
     runtime::block_on(async {
         let rows = match store::look(settings).await? {
             Seen::Store(client) => rows(&client, &names).await?,
@@ -48,6 +48,12 @@ fn how(row: &Row) -> &'static str {
     }
 }
 
+/// Where several took it, or took it again, the longest of them keeps others out.
+fn longer(row: &Row) -> &'static str {
+    let is_longer = row.left_ms.zip(row.lease_ms).is_some_and(|(left, lease)| left > lease);
+    if is_longer { " (of the last acquire; an earlier one is longer)" } else { "" }
+}
+
 fn text(row: &Row) -> String {
     if !row.held {
         return format!("{} is free", human::plain(&row.name));
@@ -61,11 +67,28 @@ fn text(row: &Row) -> String {
         ("fence", row.fence.map(|fence| fence.to_string())),
         ("holds", row.holds.map(|holds| holds.to_string())),
         ("since", row.since.clone()),
-        ("lease", milliseconds(row.lease_ms)),
+        ("lease", milliseconds(row.lease_ms).map(|lease| lease + longer(row))),
         ("left", Some(milliseconds(row.left_ms).unwrap_or_else(|| "no expiry".into()))),
         ("waiters", row.waiters.map(|waiters| waiters.to_string())),
         ("store", Some(human::plain(&row.store))),
     ];
     let known = facts.into_iter().filter_map(|(fact, value)| Some(format!("\n  {:<9}{}", format!("{fact}:"), value?)));
     format!("{} {}{}", human::plain(&row.name), how(row), known.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_is_shorter_than_what_is_left_says_why() {
+        let row = |left_ms| {
+            let free = Row::free(&Name::new("a").unwrap(), "x");
+            text(&Row { held: true, lease_ms: Some(60_000), left_ms: Some(left_ms), ..free })
+        };
+        let longer = row(3_600_000);
+        assert!(longer.contains("lease:   1m (of the last acquire; an earlier one is longer)"), "{longer}");
+        assert!(longer.contains("left:    1h"), "{longer}");
+        assert!(!row(60_000).contains("longer"), "{}", row(60_000));
+    }
 }

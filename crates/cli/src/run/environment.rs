@@ -6,18 +6,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use leasehold::{Guard, Name};
+use leasehold::{Client, Guard, Identity, Name};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use crate::settings::{Password, StoreSettings};
-use crate::{names, settings};
+use crate::{names, settings, store};
 
 const NAME: &str = "LEASEHOLD_NAME";
 const FENCE: &str = "LEASEHOLD_FENCE";
 const FENCES: &str = "LEASEHOLD_FENCES";
 const OWNER: &str = "LEASEHOLD_OWNER";
 const STORE_LABEL: &str = "LEASEHOLD_STORE_LABEL";
+/// Which store it is, whatever it is called; empty where that is not known.
+const STORE_ID: &str = "LEASEHOLD_STORE_ID";
 /// What the runs around the one of [`NAME`] hold, as JSON, the nearest first.
 const OUTER: &str = "LEASEHOLD_OUTER";
 
@@ -28,8 +30,8 @@ const VARIABLE_MAX: usize = 128 * 1024 - 1;
 pub(crate) type Variable = (&'static str, Option<OsString>);
 
 /// The variables of a command that runs under `guard`. All are always set: one of an outer `run` must not show through.
-pub(crate) fn variables(guard: &Guard, store_label: &str, around: &Around) -> Result<Vec<Variable>, Failure> {
-    let held = Outer::of(guard, store_label);
+pub(crate) fn variables(guard: &Guard, here: &Here, around: &Around) -> Result<Vec<Variable>, Failure> {
+    let held = Outer::of(guard, here);
     let all: Vec<Name> = guard.fences().map(|(name, _)| name.clone()).collect();
     let pairs: Vec<String> =
         guard.fences().map(|(name, fence)| format!("{}={fence}", names::join(std::slice::from_ref(name)))).collect();
@@ -39,6 +41,7 @@ pub(crate) fn variables(guard: &Guard, store_label: &str, around: &Around) -> Re
         (FENCES, pairs.join(",")),
         (OWNER, held.owner.clone()),
         (STORE_LABEL, held.store.clone()),
+        (STORE_ID, held.store_id.clone().unwrap_or_default()),
         (OUTER, around.told_within(&held)),
     ];
     match variables.iter().find(|(name, value)| name.len() + 1 + value.len() > VARIABLE_MAX) {
@@ -71,19 +74,45 @@ pub(crate) fn store_variables(store: &StoreSettings, pass_secrets: bool) -> Vec<
     variables
 }
 
+/// The store of this process, as runs tell each other of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Here {
+    label: String,
+    id: Option<String>,
+}
+
+impl Here {
+    /// Asks the store which one it is. Where it does not say, what it is called decides alone; so it does for a quorum, which would have
+    /// to ask servers that may be down.
+    pub(crate) async fn of(client: &Client) -> Self {
+        let label = client.store_label().to_owned();
+        if store::is_alone(client) || label.starts_with("redlock") {
+            return Self { label, id: None };
+        }
+        let identity = client.identity().await.ok().filter(Identity::is_known);
+        // Another layout of one server has other locks.
+        let options = label.split_once('?').map_or("", |(_, options)| options);
+        let id = identity.map(|identity| format!("{identity:?}?{options}"));
+        Self { label, id }
+    }
+}
+
 /// A `run` around this one.
 #[derive(Clone, Serialize, Deserialize, PartialEq, Eq, Debug)]
 pub(crate) struct Outer {
     store: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store_id: Option<String>,
     pub(crate) owner: String,
     /// Of every name that it has.
     fences: BTreeMap<String, u64>,
 }
 
 impl Outer {
-    fn of(guard: &Guard, store_label: &str) -> Self {
+    fn of(guard: &Guard, here: &Here) -> Self {
         let fences = guard.fences().map(|(name, fence)| (name.to_string(), fence.get())).collect();
-        Self { store: store_label.to_owned(), owner: guard.owner().to_string(), fences }
+        let (store, store_id) = (here.label.clone(), here.id.clone());
+        Self { store, store_id, owner: guard.owner().to_string(), fences }
     }
 
     /// The one just around, from the variables that every command has.
@@ -96,17 +125,24 @@ impl Outer {
         let told: BTreeMap<&str, &str> = told.iter().filter_map(|pair| pair.rsplit_once('=')).collect();
         let fence = |name: &Name| Some((name.to_string(), told.get(name.as_str())?.parse().ok()?));
         let fences = names.iter().map(fence).collect::<Option<_>>()?;
-        Some(Self { store: variable(STORE_LABEL)?, owner: variable(OWNER)?, fences })
+        let store_id = variable(STORE_ID).filter(|id| !id.is_empty());
+        Some(Self { store: variable(STORE_LABEL)?, store_id, owner: variable(OWNER)?, fences })
     }
 
-    fn has(&self, name: &Name, store_label: &str) -> bool {
-        self.store == store_label && self.fences.contains_key(name.as_str())
+    /// A store is the same where it is called the same, and where it says so: a server has many names.
+    fn is_on(&self, label: &str, id: Option<&String>) -> bool {
+        self.store == label || (id.is_some() && self.store_id.as_ref() == id)
+    }
+
+    fn has(&self, name: &Name, here: &Here) -> bool {
+        self.is_on(&here.label, here.id.as_ref()) && self.fences.contains_key(name.as_str())
     }
 
     /// Whether it has all that the other one has, by the same grant.
     fn covers(&self, other: &Self) -> bool {
         let has = |(name, fence): (&String, &u64)| self.fences.get(name) == Some(fence);
-        (&self.store, &self.owner) == (&other.store, &other.owner) && other.fences.iter().all(has)
+        let is_there = self.is_on(&other.store, other.store_id.as_ref());
+        is_there && self.owner == other.owner && other.fences.iter().all(has)
     }
 
     /// The names of a guard whose grant is not the one that it has.
@@ -144,18 +180,18 @@ impl Around {
     }
 
     /// How `wanted` on that store stands to what they have.
-    pub(crate) fn nesting(&self, wanted: &[Name], store_label: &str) -> Nesting<'_> {
-        let has_all = |outer: &&Outer| wanted.iter().all(|name| outer.has(name, store_label));
+    pub(crate) fn nesting(&self, wanted: &[Name], here: &Here) -> Nesting<'_> {
+        let has_all = |outer: &&Outer| wanted.iter().all(|name| outer.has(name, here));
         if let Some(outer) = self.0.iter().find(has_all) {
             return Nesting::Within(outer);
         }
-        let is_held = |name: &&Name| self.0.iter().any(|outer| outer.has(name, store_label));
+        let is_held = |name: &&Name| self.0.iter().any(|outer| outer.has(name, here));
         wanted.iter().find(is_held).map_or(Nesting::Apart, |name| Nesting::Across(name.clone()))
     }
 
     /// Whether one of them has one of these names as that owner.
-    pub(crate) fn has_as(&self, owner: &str, wanted: &[Name], store_label: &str) -> bool {
-        let has = |outer: &Outer| wanted.iter().any(|name| outer.has(name, store_label));
+    pub(crate) fn has_as(&self, owner: &str, wanted: &[Name], here: &Here) -> bool {
+        let has = |outer: &Outer| wanted.iter().any(|name| outer.has(name, here));
         self.0.iter().any(|outer| outer.owner == owner && has(outer))
     }
 
@@ -174,8 +210,12 @@ impl Around {
 }
 
 /// The first of these names that a run around this process took, as its variables tell.
-pub(crate) fn held_around(wanted: &[Name], store_label: &str) -> Option<Name> {
-    match Around::of_process().nesting(wanted, store_label) {
+pub(crate) async fn held_around(wanted: &[Name], client: &Client) -> Option<Name> {
+    let around = Around::of_process();
+    if around.0.is_empty() {
+        return None;
+    }
+    match around.nesting(wanted, &Here::of(client).await) {
         Nesting::Apart => None,
         Nesting::Within(_) => wanted.first().cloned(),
         Nesting::Across(name) => Some(name),
@@ -196,6 +236,10 @@ mod tests {
             OUTER => Some(outer.to_owned()),
             _ => None,
         })
+    }
+
+    fn here(label: &str) -> Here {
+        Here { label: label.to_owned(), id: None }
     }
 
     fn names(text: &str) -> Vec<Name> {
@@ -223,13 +267,43 @@ mod tests {
             ("a", "file:/other", Some("they")),
             ("x", "file:/other", None),
         ] {
-            let nesting = around.nesting(&names(wanted), store);
+            let nesting = around.nesting(&names(wanted), &here(store));
             assert_eq!(owner(&nesting).as_deref(), joined, "{wanted} on {store}");
             assert_eq!(nesting == Nesting::Apart, joined.is_none(), "{wanted} on {store}");
         }
         for (wanted, held) in [("a,z", "a"), ("a,x", "a"), ("w,y", "y")] {
             let across = Nesting::Across(names(held).remove(0));
-            assert_eq!(around.nesting(&names(wanted), "file:/locks"), across, "{wanted}");
+            assert_eq!(around.nesting(&names(wanted), &here("file:/locks")), across, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_known_by_other_names() {
+        let around = Around::new(|which| match which {
+            NAME | OWNER => Some("a".to_owned()),
+            FENCES => Some("a=1".to_owned()),
+            STORE_LABEL => Some("redis://localhost:6379".to_owned()),
+            STORE_ID => Some("redis:1f/0/?".to_owned()),
+            OUTER => {
+                Some(r#"[{"store":"redis://x","store_id":"redis:2f/0/?","owner":"you","fences":{"b":2}}]"#.to_owned())
+            }
+            _ => None,
+        });
+        let joined = |name: &str, label: &str, id: Option<&str>| {
+            let here = Here { label: label.to_owned(), id: id.map(Into::into) };
+            owner(&around.nesting(&names(name), &here))
+        };
+        let address = "redis://127.0.0.1:6379";
+        assert_eq!(joined("a", address, Some("redis:1f/0/?")).as_deref(), Some("a"));
+        assert_eq!(joined("b", address, Some("redis:2f/0/?")).as_deref(), Some("you"));
+        assert_eq!(
+            joined("a", "redis://localhost:6379", Some("redis:3f/0/?")).as_deref(),
+            Some("a"),
+            "it was restarted"
+        );
+        assert_eq!(joined("a", "redis://localhost:6379", None).as_deref(), Some("a"));
+        for other in [Some("redis:2f/0/?"), Some("redis:1f/0/?layout=plain"), Some(""), None] {
+            assert_eq!(joined("a", address, other), None, "{other:?}");
         }
     }
 

@@ -26,7 +26,7 @@ mod times;
 mod wake;
 
 pub(crate) use destination::Destination;
-pub(crate) use environment::{held_around, store_variables, variables};
+pub(crate) use environment::{Here, held_around, store_variables, variables};
 pub(crate) use job::own_group;
 pub(crate) use orphan::OrphanRelease;
 pub(crate) use plan::{Plan, check, words};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Client, Guard, Lock, Name, Owner};
 
 use super::descendants;
-use super::environment::{Around, Nesting, Outer};
+use super::environment::{Around, Here, Nesting, Outer};
 use super::times::{self, Times};
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
@@ -17,24 +17,26 @@ pub(crate) struct Plan {
     pub(crate) lock: Lock,
     pub(crate) lease: Duration,
     pub(crate) times: Times,
-    /// The runs around this one,
+    /// The store,
+    pub(crate) here: Here,
+    /// the runs around this one,
     pub(crate) around: Around,
     /// and the one of them whose lock is joined.
     pub(crate) joined: Option<Outer>,
 }
 
 impl Plan {
-    pub(crate) fn new(args: &RunArgs, client: &Client, names: &[Name]) -> Result<Self, Failure> {
+    pub(crate) fn new(args: &RunArgs, client: &Client, here: Here, names: &[Name]) -> Result<Self, Failure> {
         let lease = args.lease.or(args.keep).unwrap_or_else(|| client.defaults().term.lease());
         let lease = lease.min(args.max_hold.unwrap_or(Duration::MAX));
         let times = times(args, lease)?;
         let around = Around::of_process();
-        let joined = joined(&around, args.who.owner.as_deref(), names, client)?;
+        let joined = joined(&around, args.who.owner.as_deref(), names, client, &here)?;
         let lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
         // Whoever could not join has run nothing, and keeps nobody out.
         let at_least = args.at_least.filter(|_| joined.is_none());
         let lock = at_least.into_iter().fold(with_options(lock, args, lease), Lock::at_least);
-        Ok(Self { lock, lease, times, around, joined })
+        Ok(Self { lock, lease, times, here, around, joined })
     }
 
     /// What has been joined, once more and now with `--at-least`: name by name, for a client enters what it has already only so.
@@ -90,20 +92,24 @@ const SPREAD: &str = "if a run is around this one, leave that name out here, or 
 
 /// The `run` around this one that has these locks, unless another owner is to have them. What could not be joined would be waited for, for
 /// ever.
-fn joined(around: &Around, owner: Option<&str>, names: &[Name], client: &Client) -> Result<Option<Outer>, Failure> {
+fn joined(
+    around: &Around,
+    owner: Option<&str>,
+    names: &[Name],
+    client: &Client,
+    here: &Here,
+) -> Result<Option<Outer>, Failure> {
     if store::is_alone(client) {
         return Ok(None);
     }
     let is_uncounted = !client.capability().shared_reentrance;
-    match around.nesting(names, client.store_label()) {
+    match around.nesting(names, here) {
         Nesting::Within(outer) if is_uncounted && owner.is_none_or(|id| id == outer.owner) => {
             let what = format!("{:?} is held by a run around this one", names::join(names));
             let uncounted = format!("{} does not count how often an owner has it", client.store_label());
             Err(Failure::usage(format!("{what}, and would be waited for: {uncounted}")).with_hint(UNCOUNTED))
         }
-        Nesting::Across(name)
-            if owner.is_none_or(|id| is_uncounted && around.has_as(id, names, client.store_label())) =>
-        {
+        Nesting::Across(name) if owner.is_none_or(|id| is_uncounted && around.has_as(id, names, here)) => {
             let name = name.as_str();
             let what = format!("{name:?} is held by a run around this one, and not all the others by the same run");
             Err(Failure::usage(what).with_hint(SPREAD))

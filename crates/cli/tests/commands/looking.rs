@@ -141,3 +141,15 @@ fn random_owners_are_shown_as_processes() {
     assert!(!table.out.contains(taken["owner"].as_str().unwrap()), "{table:?}");
     assert_eq!(place.run(&["list", "--json"]).json_lines()[0]["owner"], taken["owner"]);
 }
+
+/// `run 'a, b'` is one that keeps nobody out who takes b.
+#[test]
+fn a_space_that_belongs_to_a_name_is_told() {
+    let place = Place::new();
+    for words in [&["acquire", "a, b", "--owner", "me"][..], &["show", "a, b"], &["release", "a, b", "--owner", "me"]] {
+        let ran = place.run(words);
+        assert!(ran.is(0).err.contains("the name \" b\" begins or ends with a space"), "{ran:?}");
+    }
+    let plain = place.run(&["acquire", "a b,c", "--owner", "me"]);
+    assert_eq!(plain.is(0).err, "");
+}

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(crate) const PATH: &str = env!("CARGO_BIN_EXE_leasehold");
 
 /// Variables that change what it does. Tests may themselves run under a lock.
-const INHERITED: [&str; 11] = [
+const INHERITED: [&str; 12] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_PASSWORD",
     "LEASEHOLD_PASSWORD_FILE",
@@ -19,6 +19,7 @@ const INHERITED: [&str; 11] = [
     "LEASEHOLD_FENCES",
     "LEASEHOLD_OWNER",
     "LEASEHOLD_STORE_LABEL",
+    "LEASEHOLD_STORE_ID",
     "LEASEHOLD_OUTER",
     "XDG_STATE_HOME",
     "NO_COLOR",

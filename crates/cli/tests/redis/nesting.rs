@@ -13,6 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     ("nesting::one_inside_logs_in_by_the_password_file", one_inside_logs_in_by_the_password_file),
     ("nesting::behind_another_prefix_it_is_another_lock", behind_another_prefix_it_is_another_lock),
     ("nesting::in_another_layout_it_is_another_lock", in_another_layout_it_is_another_lock),
+    ("nesting::a_server_is_one_by_whichever_address", a_server_is_one_by_whichever_address),
 ];
 
 const LEASEHOLD: &str = crate::program::PATH;
@@ -111,5 +112,30 @@ fn in_another_layout_it_is_another_lock() -> Checked {
     assert!(other.is(0).out.ends_with("\n78\n"), "{other:?}");
     let apart = nested(&default, None, &format!("--store '{default}?layout=plain' run b --no-wait"));
     assert!(apart.is(0).out.ends_with("\n0\n"), "{apart:?}");
+    Ok(())
+}
+
+/// Otherwise the inner one would wait for itself.
+fn a_server_is_one_by_whichever_address() -> Checked {
+    let server = Redis::with(Settings::default().socket())?;
+    let socket = format!("redis+unix://{}", server.socket().display());
+    for (outer, inner) in [
+        (url(&server), format!("redis://localhost:{}", server.address().port())),
+        (url(&server), socket.clone()),
+        (socket, url(&server)),
+    ] {
+        let joined = nested(&outer, None, &format!("--store '{inner}' run a --no-wait"));
+        let lines: Vec<&str> = joined.is(0).out.lines().collect();
+        assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "0", "it did not join: {joined:?}");
+        let across = nested(&outer, None, &format!("--store '{inner}' run a,b"));
+        assert!(across.is(0).out.ends_with("\n64\n"), "{across:?}");
+        let uncounted =
+            nested(&format!("{outer}?layout=plain"), None, &format!("--store '{inner}?layout=plain' run a"));
+        assert!(uncounted.is(0).out.ends_with("\n64\n"), "{uncounted:?}");
+    }
+    let second = Redis::start()?;
+    let other = nested(&url(&server), None, &format!("--store '{}' run a --no-wait", url(&second)));
+    let lines: Vec<&str> = other.is(0).out.lines().collect();
+    assert!(lines.len() == 3 && lines[0] != lines[1] && lines[2] == "0", "another server was joined: {other:?}");
     Ok(())
 }
