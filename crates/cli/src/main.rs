@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod commands;
+mod events;
 mod exit;
 mod human;
 mod names;
@@ -27,6 +28,7 @@ use crate::settings::{Environment, Settings};
 fn main() {
     // A panic is a bug of ours, and has an exit code of its own. Its message was printed as it happened.
     let exit = catch_unwind(run).unwrap_or(Exit::BUG);
+    events::flush();
     // Not by returning: a thread that still reads standard input must not keep the process.
     std::process::exit(exit.code().into());
 }

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, ClientBuilder, Error, Event, Name, Owner};
+use leasehold::{Client, ClientBuilder, Error, Name, Owner};
 
 use crate::exit::{Exit, Failure};
 use crate::run::Signals;
 use crate::settings::{Password, Settings, StoreSettings};
 use crate::waiting::{Limit, Waiting};
-use crate::{human, names, output};
+use crate::{events, human, names, output};
 
 /// How long a store is tried that does not answer, where there is no limit on waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) ->
 }
 
 async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {
-    let layered = || builder(settings).layer(waiting.outage.clone());
+    let layered = || builder(settings).layer(waiting.outage.clone()).listener(events::listener(settings.verbose));
     let patience = match (waiting.limit, waiting.patience) {
         (Limit::Once, _) => return try_connect(settings, layered()).await.map_err(Into::into),
         (Limit::Within(limit), patience) => limit.min(patience.unwrap_or(limit)),
@@ -84,7 +84,7 @@ async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, 
         match try_connect(settings, layered()).await {
             Err(error) if error.is_retryable() && last_try.is_none_or(|last| Instant::now() + PAUSE < last) => {
                 if settings.verbose > 0 {
-                    output::note(&format!("trying again: {error}"));
+                    events::note(&format!("trying again: {error}"));
                 } else if !is_said && waiting.began.elapsed() >= TELL_AFTER {
                     is_said = true;
                     let long = human::span(patience);
@@ -103,6 +103,7 @@ async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, 
 /// signal. Where a lock was lost, its time is over by itself, and that is all that is waited for.
 pub(crate) async fn close<T>(client: &Client, signals: &mut Signals, done: &mut Result<T, Failure>, is_lost: bool) {
     if let Err(failure) = done {
+        events::flush();
         output::failure(failure);
         failure.is_said = true;
     }
@@ -131,7 +132,7 @@ async fn try_connect(settings: &Settings, builder: ClientBuilder) -> Result<Clie
     }
     if settings.verbose > 0 {
         let whose = if settings.store.is_default { PER_USER } else { "" };
-        output::note(&format!("the locks are in {}{whose}", client.store_label()));
+        events::note(&format!("the locks are in {}{whose}", client.store_label()));
     }
     Ok(client)
 }
@@ -166,7 +167,7 @@ pub(crate) fn builder(settings: &Settings) -> ClientBuilder {
         }
     };
     match settings.verbose {
-        0 | 1 => builder,
-        _ => builder.listener(|event: &Event<'_>| output::note(&format!("{event:?}"))),
+        0 => builder,
+        verbose => builder.listener(events::listener(verbose)),
     }
 }

@@ -1,5 +1,7 @@
 //! `hold`: keeps a lock until standard input closes or a signal comes.
 
+use std::time::Duration;
+
 use leasehold::{Attempt, Client, Guard, Lock, Loss};
 
 use crate::args::HoldArgs;
@@ -8,7 +10,7 @@ use crate::output::{self, Rows};
 use crate::run::Signals;
 use crate::settings::{Settings, explicit, lease};
 use crate::waiting::{Waiting, unless_signal};
-use crate::{human, names, runtime, stdin, store};
+use crate::{events, human, names, runtime, stdin, store};
 
 pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::given(&args.names)?;
@@ -23,7 +25,9 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
         lock = owner.iter().fold(lock, Lock::owned_by);
         lock = args.who.label.iter().fold(lock, Lock::label);
         let mut done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
-            Ok(Attempt::Granted(guard)) => hold(&client, guard, &mut signals, args.json).await,
+            Ok(Attempt::Granted(guard)) => {
+                hold(&client, guard, &mut signals, keep.unwrap_or(client.defaults().term.lease()), args.json).await
+            }
             Ok(Attempt::Busy(holder)) => waiting.refused(&client, &names, &holder, None, args.json).await,
             Err(failure) => Err(failure),
         };
@@ -33,13 +37,19 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
     })
 }
 
-async fn hold(client: &Client, guard: Guard, signals: &mut Signals, json: bool) -> Result<Exit, Failure> {
+async fn hold(
+    client: &Client,
+    guard: Guard,
+    signals: &mut Signals,
+    lease: Duration,
+    json: bool,
+) -> Result<Exit, Failure> {
     // Before anybody is told that it is held.
     let closed = stdin::closed()?;
     say(client, &guard, json).await?;
     tokio::select! {
         biased;
-        loss = guard.lost() => return Err(lost(client, &guard, loss)),
+        loss = guard.lost() => return Err(lost(client, &guard, loss, lease)),
         _ = signals.next() => {}
         () = closed => {}
     }
@@ -47,14 +57,16 @@ async fn hold(client: &Client, guard: Guard, signals: &mut Signals, json: bool) 
     Ok(Exit::DONE)
 }
 
-fn lost(client: &Client, guard: &Guard, loss: Loss) -> Failure {
+fn lost(client: &Client, guard: &Guard, loss: Loss, lease: Duration) -> Failure {
     let why = match loss {
         Loss::Gone => "the store no longer had it",
         Loss::Broken => "an operator took it away",
         _ => "it could not be renewed in time",
     };
     let lost = names::lost(guard);
-    Failure::new(Exit::LOST, format!("lost {:?} on {}: {why}", names::join(&lost), client.store_label()))
+    let (names, store) = (names::join(&lost), client.store_label());
+    let failed = events::failed_renewals(lease).map(|failed| format!("; {failed}")).unwrap_or_default();
+    Failure::new(Exit::LOST, format!("lost {names:?} on {store}: {why}{failed}"))
         .with_hint(format!("another may hold it by now; {} says who", human::show(lost[0].as_str())))
 }
 

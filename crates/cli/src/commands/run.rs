@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::run::{self, Destination, Here, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
-use crate::{human, names, output, runtime, store};
+use crate::{events, human, names, output, runtime, store};
 
 pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> {
     run::hear_signals();
@@ -121,11 +121,8 @@ impl Run<'_> {
                 format!("signal {number} came before the command was started"),
             ));
         }
-        if self.settings.verbose > 0 {
-            output::note(&format!("{:?} is ours, with fence {}", guard.name().as_str(), guard.fence()));
-        }
         let outcome = run::run(self.job(plan, granted, guard, client)?, guard, signals).await?;
-        self.told(&outcome, guard, client, report)
+        self.told(&outcome, plan, guard, client, report)
     }
 
     fn job(&self, plan: &Plan, granted: Moment, guard: &Guard, client: &Client) -> Result<Job, Failure> {
@@ -157,7 +154,14 @@ impl Run<'_> {
     }
 
     /// How the process ends.
-    fn told(&self, outcome: &Outcome, guard: &Guard, client: &Client, report: &mut Report) -> Result<Exit, Failure> {
+    fn told(
+        &self,
+        outcome: &Outcome,
+        plan: &Plan,
+        guard: &Guard,
+        client: &Client,
+        report: &mut Report,
+    ) -> Result<Exit, Failure> {
         match outcome {
             Outcome::NotStarted(error) => {
                 report.outcome = "not_started";
@@ -171,7 +175,7 @@ impl Run<'_> {
             Outcome::CutOff(why, ended, not_ended) => {
                 report.lost(*why);
                 ended.iter().for_each(|ended| report.ended(*ended));
-                Err(self.cut_off(*why, *not_ended, guard, client))
+                Err(self.cut_off(*why, *not_ended, plan, guard, client))
             }
         }
     }
@@ -191,7 +195,7 @@ impl Run<'_> {
         }
     }
 
-    fn cut_off(&self, why: Why, not_ended: Option<NotEnded>, guard: &Guard, client: &Client) -> Failure {
+    fn cut_off(&self, why: Why, not_ended: Option<NotEnded>, plan: &Plan, guard: &Guard, client: &Client) -> Failure {
         let what = match why {
             Why::Lost => "the store no longer had it",
             Why::Broken => "an operator took it away",
@@ -213,7 +217,8 @@ impl Run<'_> {
             (Why::TimeEnded | Why::MaxHold, None) => "the command was ended with it".into(),
             (_, None) => "the command was ended".into(),
         };
-        let failure = self.lost(&names::lost(guard), client, &format!("{what}, and {then}"));
+        let failed = events::failed_renewals(plan.lease).map(|failed| format!("; {failed}")).unwrap_or_default();
+        let failure = self.lost(&names::lost(guard), client, &format!("{what}, and {then}{failed}"));
         match not_ended {
             Some(_) => failure.with_hint(
                 "this user could not end what runs as another one: use 'sudo leasehold run NAME -- COMMAND' \

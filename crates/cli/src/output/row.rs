@@ -158,7 +158,7 @@ fn milliseconds(span: Duration) -> u64 {
 }
 
 /// Always with milliseconds and in UTC: all of them have one length, and sort as they are.
-fn rfc3339(time: SystemTime) -> Option<String> {
+pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
     let time = time.round(Unit::Millisecond).unwrap_or(time);
     Some(time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())

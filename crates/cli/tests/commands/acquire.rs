@@ -78,7 +78,7 @@ fn without_a_limit_it_waits_for_its_turn() {
     let place = Place::new();
     let first = place.acquire("a", "first");
     let mut waiting = Running::start(&mut place.command(&["acquire", "a", "--json", "-vv"]));
-    waiting.until_it_says("Waits");
+    waiting.until_it_says("waits for");
     place.run(&["release", "a", "--owner", "first"]).is(0);
     let row = waiting.ended().is(0).json();
     assert!(row["fence"].as_u64().unwrap() > first);

@@ -61,7 +61,7 @@ fn at_once() {
     let place = Place::new();
     let fence = place.acquire("a", "me");
     let mut waiting = Running::start(&mut place.command(&["acquire", "a", "--json", "-vv"]));
-    waiting.until_it_says("Waits");
+    waiting.until_it_says("waits for");
     place.run(&["break", "a", "--yes", "--now"]).is(0).says("free now");
     assert!(waiting.ended().is(0).json()["fence"].as_u64().unwrap() > fence, "the fence count was touched");
     place.run(&["release", "a", "--owner", "me"]).is(77);

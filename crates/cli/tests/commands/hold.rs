@@ -56,7 +56,7 @@ fn it_keeps_the_lock() {
     let place = Place::new();
     let mut holding = hold(&place, &["--keep", "4s", "-vv"]);
     holding.line();
-    holding.until_it_has_said(4, "Renewed");
+    holding.until_it_has_said(4, "renewed a lease");
     place.run(&["acquire", "a", "--no-wait"]).is(75);
     drop(holding.stdin.take());
     holding.ended().is(0);

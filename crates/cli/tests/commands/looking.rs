@@ -95,7 +95,7 @@ fn waiters_are_counted() {
     let place = Place::new();
     place.acquire("a", "me");
     let mut waiting = Running::start(&mut place.command(&["acquire", "a", "-vv"]));
-    waiting.until_it_says("Waits");
+    waiting.until_it_says("waits for");
     assert_eq!(place.shown("a")["waiters"], 1);
 }
 

@@ -92,3 +92,26 @@ fn several_are_given_back_and_broken_though_nobody_reads() {
         assert_eq!(place.run(&["list", "--json"]).is(0).out, "", "{words:?}");
     }
 }
+
+/// A sentence for each step that people care for, with the time of the day; with -vv for every step.
+#[test]
+fn what_is_done_is_told_in_sentences() {
+    let place = Place::new();
+    place.make();
+    let is_stamped = |line: &&str| {
+        let stamp = line.strip_prefix("leasehold: ").and_then(|line| line.split(' ').next()).unwrap_or_default();
+        stamp.len() == "2026-03-01T09:30:00.250Z".len() && stamp.starts_with("20") && stamp.ends_with('Z')
+    };
+    let ran = place.run(&["-v", "run", "a", "--", "true"]);
+    let said = &ran.is(0).err;
+    assert!(said.lines().all(|line| is_stamped(&line)) && !said.contains(" { "), "{said}");
+    for sentence in ["the locks are in ", " has \"a\" with fence ", " gave \"a\" back after "] {
+        assert_eq!(said.matches(sentence).count(), 1, "{sentence:?}: {said}");
+    }
+    assert!(!said.contains("asks the store"), "{said}");
+    place.acquire("a", "me");
+    let more = place.run(&["-vv", "acquire", "a", "--wait", "300ms"]);
+    for sentence in ["asks the store for \"a\"", "waits for \"a\"", "did not get \"a\" in", "held by me"] {
+        assert!(more.is(75).err.contains(sentence), "{sentence:?}: {}", more.err);
+    }
+}

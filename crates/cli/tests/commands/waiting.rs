@@ -15,7 +15,7 @@ fn a_signal_while_waiting_leaves_nothing_behind() {
             let place = Place::new();
             place.acquire("a", "first");
             let mut waiting = Running::start(&mut place.command(&[command, "a", "-vv"]));
-            waiting.until_it_says("Waits");
+            waiting.until_it_says("waits for");
             waiting.signal(signal);
             let ran = waiting.ended();
             assert_eq!(ran.is(code).out, "");
@@ -81,7 +81,7 @@ fn a_store_that_comes_back_in_time_is_used() {
     let place = Place::new();
     let stuck = stuck(&place);
     let mut waiting = Running::start(&mut place.command(&["acquire", "a", "--wait", "90s", "-vv"]));
-    waiting.until_it_says("Waits");
+    waiting.until_it_says("waits for");
     stuck.execute_batch("ROLLBACK").unwrap();
     waiting.ended().is(0);
     assert!(place.is_held("a"));

@@ -9,6 +9,7 @@ pub(crate) const CASES: &[Case] = &[
     ("ending::without_a_server_people_are_told_what_is_waited_for", without_a_server_people_are_told),
     ("ending::a_signal_ends_the_waiting_for_a_server", a_signal_ends_the_waiting),
     ("ending::a_lock_that_was_lost_with_its_server_is_told_of_at_once", a_lock_that_was_lost_is_told_of_at_once),
+    ("ending::a_loss_says_why", a_loss_says_why),
     ("ending::a_server_that_answers_late_gets_its_lock_back", a_server_that_answers_late_gets_its_lock_back),
 ];
 
@@ -44,8 +45,30 @@ fn a_lock_that_was_lost_is_told_of_at_once() -> Checked {
     let server = Redis::start()?;
     let mut held = Held::start(&url(&server), &["run", "a", "--keep", "2s"]);
     server.stop()?;
+    let warned = held.error_line();
+    assert!(warned.contains("warning: \"a\" "), "{warned}");
     let told = held.error_line();
     assert!(told.contains("lost \"a\""), "{told}");
+    held.ended(76);
+    Ok(())
+}
+
+/// The first renewal that fails is told of, and that it succeeds again; a loss says which failed, when, and why.
+fn a_loss_says_why() -> Checked {
+    let server = Redis::start()?;
+    let mut held = Held::start(&url(&server), &["run", "a", "--keep", "9s"]);
+    server.stop()?;
+    let warned = held.error_line();
+    assert!(warned.contains("warning: \"a\" ") && warned.contains("more unless it is"), "{warned}");
+    server.go_on()?;
+    let again = held.error_line();
+    assert!(again.contains("the lock is renewed again"), "{again}");
+    server.stop()?;
+    assert!(held.error_line().contains("warning: "));
+    let told = held.error_line();
+    assert!(told.contains("lost \"a\"") && told.contains("could not be renewed in time"), "{told}");
+    let (_, renewals) = told.split_once("; renewals failed at 20").expect("why");
+    assert!(renewals.contains("Z (") && renewals.contains("answer"), "{told}");
     held.ended(76);
     Ok(())
 }
