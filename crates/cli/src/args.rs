@@ -37,6 +37,9 @@ pub(crate) struct CommonArgs {
     /// in LEASEHOLD_PASSWORD]
     #[arg(long, global = true, display_order = 91, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
+    /// Never make a new file of locks: a path that is mistyped is an error (78)
+    #[arg(long, global = true, display_order = 91)]
+    pub(crate) no_create: bool,
     /// Say more on standard error; twice for every step
     #[arg(short, long, global = true, display_order = 92, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,

@@ -88,7 +88,8 @@ impl Settings {
     pub(crate) fn new(common: &CommonArgs, environment: &Environment) -> Result<Self, Failure> {
         let given = given_store(common, environment)?;
         let is_default = given.is_none();
-        let url = Place(given.map_or_else(|| default_store(environment), Ok)?);
+        let url = given.map_or_else(|| default_store(environment), Ok)?;
+        let url = Place(if common.no_create { without_creation(url) } else { url });
         let password = given_password(common, environment)?;
         Ok(Self { store: StoreSettings { url, is_default, password }, verbose: common.verbose })
     }
@@ -139,6 +140,17 @@ fn given_store(common: &CommonArgs, environment: &Environment) -> Result<Option<
             .with_hint(format!("give a URL, or {otherwise} for the file in your own state folder"))),
         Some(url) => Ok(Some(url.to_owned())),
         None => Err(Failure::usage(format!("{from} is not UTF-8")).with_hint("give a URL, such as file:/path")),
+    }
+}
+
+/// The same store, which is not made where it is not there. Only a file can be.
+fn without_creation(url: String) -> String {
+    match url.split_once(':') {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => {
+            let mark = if rest.contains('?') { '&' } else { '?' };
+            format!("{url}{mark}create=no")
+        }
+        _ => url,
     }
 }
 
@@ -234,6 +246,19 @@ mod tests {
         assert_eq!(store(None, None).unwrap(), None);
         assert!(store(Some(""), Some("memory:")).unwrap_err().message.contains("--store"));
         assert!(store(None, Some("")).unwrap_err().message.contains(STORE));
+    }
+
+    #[test]
+    fn a_file_is_not_made_where_that_is_said() {
+        for (url, told) in [
+            ("file:a", "file:a?create=no"),
+            ("FILE:a?keep=3s", "FILE:a?keep=3s&create=no"),
+            ("redis://host", "redis://host"),
+            ("memory:", "memory:"),
+        ] {
+            let common = CommonArgs { store: Some(url.into()), no_create: true, ..CommonArgs::default() };
+            assert_eq!(Settings::new(&common, &Environment::default()).unwrap().store.url.0, told);
+        }
     }
 
     #[test]

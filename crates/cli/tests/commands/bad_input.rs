@@ -246,3 +246,18 @@ fn passwords_are_not_shown() {
         }
     }
 }
+
+/// A path that is mistyped makes no file that keeps nobody out.
+#[test]
+fn without_creation_a_path_that_is_not_there_is_refused() {
+    let place = Place::new();
+    let missing = format!("file:{}", place.path("no/such.db").display());
+    for args in [&["acquire", "a"][..], &["run", "a", "-c", "echo ran"], &["hold", "a"]] {
+        let ran = place.run(&[&["--no-create", "--store", &missing], args].concat());
+        assert_eq!(ran.fails(78, "there is no store at").out, "");
+    }
+    place.run(&["acquire", "a", "--no-create"]).fails(78, "there is no store at");
+    assert!(!place.path("no").exists() && !place.file().exists());
+    place.make();
+    place.run(&["acquire", "a", "--no-create", "--no-wait"]).is(0);
+}
