@@ -174,7 +174,9 @@ impl Site {
     /// the file itself.
     pub(crate) fn open(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
         if suffix == "-journal" {
-            return Err(error::journal(&self.path(suffix)).into());
+            // One that is there can name any other file, which SQLite would remove. A new one is nobody's but ours.
+            let made = if flags.contains(OFlags::CREATE) { self.create(suffix) } else { Err(Errno::EXIST.into()) };
+            return made.map_err(|_| error::journal(&self.path(suffix)).into());
         }
         for _ in 0..TRIES {
             match self.reopen(suffix, flags) {
@@ -397,12 +399,12 @@ fn read_link(here: &OwnedFd, name: &OsStr, open: Option<OwnedFd>) -> Result<Path
 }
 
 #[cfg(target_os = "linux")]
-fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     openat(here, name, ITSELF | OFlags::DIRECTORY, Mode::empty())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     open_to_list(here.as_fd(), name)
 }
 

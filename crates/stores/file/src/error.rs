@@ -73,10 +73,6 @@ fn bad(what: impl Into<String>) -> Error {
 
 /// SQLite's error, in our words.
 fn told(error: rusqlite::Error) -> Error {
-    // What is in the file is not what this store writes.
-    if error.sqlite_error_code().is_none() {
-        return damaged(&error.to_string());
-    }
     let (kind, what, hint) = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt) => return damaged(&error.to_string()),
         _ if is_of_contents(&error) => return damaged(&error.to_string()),
@@ -301,6 +297,11 @@ pub(crate) fn not_entered() -> Error {
 pub(crate) fn read_only() -> Error {
     unfit("the file cannot be written by this user")
         .with_hint("give this user the right to write it and its folder, or name another with --store file:PATH")
+}
+
+/// A limit of this process, for which SQLite has no word of its own.
+pub(crate) fn is_limit(fault: Errno) -> bool {
+    matches!(fault, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 pub(crate) fn wrong_journal(found: &str) -> Error {

@@ -10,7 +10,7 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::config::Config;
-use crate::directory::Site;
+use crate::directory::{Site, open_directory};
 use crate::error;
 use crate::folder;
 use crate::machine::{self, Machine};
@@ -54,8 +54,8 @@ fn clock() -> Check {
 
 fn file_system(path: &Path) -> Check {
     let there = existing(path);
-    let asked =
-        fs::File::open(there).map_err(|fault| error::place("the file system cannot be asked about", there, fault));
+    let cannot = |fault: Errno| error::place("the file system cannot be asked about", there, fault.into());
+    let asked = open_directory(rustix::fs::CWD, there.as_os_str()).map_err(cannot);
     match asked.and_then(|open| machine::check_file_system(open, there)) {
         Ok(()) => Check::new("file system", Verdict::Ok, format!("{} is this machine's own", there.display())),
         Err(error) => failed("file system", &error),
@@ -90,6 +90,15 @@ fn permissions(path: &Path) -> Check {
     let folder = beside(path);
     if folder.exists() && !may(&folder, Access::WRITE_OK | Access::EXEC_OK) {
         return no_rights(format!("this user cannot write in {}, where processes find each other", folder.display()));
+    }
+    if mode & 0o044 > (mode & 0o022) << 1 {
+        let found = format!(
+            "mode {mode:03o}, user {}: users who may only read the file can keep everybody else from it",
+            found.uid()
+        );
+        return Check::new("permissions", Verdict::Warn, found).with_advice(
+            "take that right away (chmod go-r) from the file, its -wal and its -shm, unless they are trusted",
+        );
     }
     let who = match (mode & 0o020 != 0, mode & 0o002 != 0) {
         (_, true) => "every user",

@@ -19,8 +19,8 @@ use rusqlite::ffi;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::database;
 use crate::directory::{Refusal, Site};
+use crate::{database, error};
 
 /// The name in SQLite's list of file systems.
 const NAME: &CStr = c"leasehold";
@@ -129,7 +129,13 @@ fn open_here(wanted: &[u8], flags: c_int) -> Option<Result<c_int, Errno>> {
         let suffix = SUFFIXES.into_iter().find(|suffix| suffix.as_bytes() == rest)?;
         Some(match opening.site.open(suffix, OFlags::from_bits_retain(flags.cast_unsigned())) {
             Ok(open) => Ok(open.into_raw_fd()),
-            Err(Refusal::System(fault)) => Err(fault),
+            Err(Refusal::System(fault)) => {
+                if error::is_limit(fault) {
+                    let path = opening.site.path(suffix);
+                    opening.refused.get_or_insert(error::place("the file cannot be opened:", &path, fault.into()));
+                }
+                Err(fault)
+            }
             Err(Refusal::Unfit(error)) => {
                 opening.refused.get_or_insert(error);
                 // With this one SQLite does not try again to read what it could not write.

@@ -211,18 +211,56 @@ fn role() {
     match role.as_str() {
         "take" => take(&path).unwrap(),
         "block" => block(&path),
+        "few files" => take_with_few_files(&path),
         "look" => look(&path),
         "swap" => swap(&path),
+        "swap logs" => swap_logs(&path),
         role => panic!("{role}?"),
     }
 }
 
+/// Takes a lock with ever more files to be had, and never panics.
+fn take_with_few_files(path: &Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let whole = getrlimit(Resource::Nofile);
+    let (mut failed, mut hinted) = (0, 0);
+    for files in 0.. {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..whole }).unwrap();
+        let taken = take(path);
+        setrlimit(Resource::Nofile, whole).unwrap();
+        let Err(error) = taken else { break };
+        assert!([ErrorKind::Unfit, ErrorKind::Unreachable].contains(&error.kind()), "{files} files: {error}");
+        failed += 1;
+        hinted += u64::from(error.hint().is_some_and(|hint| hint.contains("ulimit -n")));
+        assert!(files < 100, "{error}");
+    }
+    assert!(failed > 0 && hinted * 2 > failed, "{hinted} of {failed} say what is missing");
+}
+
 /// Keeps everybody from the file, with the right to read alone: a lock on the index of its log.
 fn block(path: &Path) {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc::{F_RDLCK, SEEK_SET, flock};
     let index = fs::File::open(path.with_extension("db-shm")).unwrap();
-    rustix::fs::fcntl_lock(&index, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+    let [l_type, l_whence] = [F_RDLCK, SEEK_SET].map(|constant| i16::try_from(constant).unwrap());
+    // Those that SQLite has for a write, a checkpoint and a recovery.
+    fcntl(&index, FcntlArg::F_SETLK(&flock { l_type, l_whence, l_start: 120, l_len: 3, l_pid: 0 })).unwrap();
     println!("begun");
     std::thread::sleep(Duration::from_secs(600));
+}
+
+/// Puts a file of root's in the place of the log and of its index, and takes it back, as fast as it can.
+fn swap_logs(folder: &Path) {
+    println!("begun");
+    let at = |name: &str| folder.join(name);
+    for log in ["locks.db-wal", "locks.db-shm"].iter().cycle() {
+        let _ = fs::rename(at(log), at("away"));
+        let _ = fs::rename(at("private"), at(log));
+        std::thread::sleep(Duration::from_micros(200));
+        let _ = fs::rename(at(log), at("private"));
+        let _ = fs::rename(at("away"), at(log));
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 /// Puts links in the way of everything that is opened, made or changed, as fast as it can, and real things in between.
@@ -234,15 +272,12 @@ fn swap(folder: &Path) {
         for name in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db.d", "locks.db.d/opening", "locks.db-journal"]
         {
             let path = folder.join(name);
-            match turn % 5 {
+            match turn % 3 {
                 0 => {
                     let _ = symlink(&secret, &spare);
                     let _ = fs::rename(&spare, &path);
                 }
                 1 => drop(fs::write(&path, "")),
-                // A file of root's, from the same folder.
-                2 => drop(fs::rename(folder.join("private"), &path)),
-                3 => drop(fs::rename(&path, folder.join("private"))),
                 _ => drop(fs::remove_file(&path)),
             }
         }
@@ -463,29 +498,33 @@ fn swaps_while_the_file_is_used_reach_nothing() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
-    let folder = machine.shared();
-    machine.put("shared/private", SECRET, 0, GROUP, 0o600);
-    let attacker = Attacker::start(&machine, "swap", &folder);
-    let mut refused = 0;
-    for _ in 0..300 {
-        refused += u32::from(take(&folder.join("locks.db")).is_err());
-    }
-    for _ in 0..20 {
-        machine.takes(BOB, &folder.join("locks.db"));
-    }
-    drop(attacker);
-    assert!(refused > 0, "nothing was swapped");
-    machine.secret_is_untouched();
-    // Wherever it lies by now, if it was not removed.
-    for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let found = fs::symlink_metadata(&entry).unwrap();
-        if found.is_file() && fs::read_to_string(&entry).is_ok_and(|content| content == SECRET) {
-            is_untouched(&entry, GROUP);
+    for role in ["swap", "swap logs"] {
+        let machine = Machine::new();
+        let folder = machine.shared();
+        let path = folder.join("locks.db");
+        assert!(machine.takes(MALLORY, &path).status.success());
+        machine.put("shared/private", SECRET, 0, GROUP, 0o600);
+        let attacker = Attacker::start(&machine, role, &folder);
+        let refused = (0..300).filter(|_| take(&path).is_err()).count();
+        for _ in 0..10 {
+            machine.takes(BOB, &path);
         }
+        drop(attacker);
+        assert!(refused > 0, "nothing was swapped");
+        machine.secret_is_untouched();
+        // Wherever it lies by now.
+        let names = ["private", "locks.db-wal", "locks.db-shm"].map(|name| folder.join(name));
+        let is_private = |path: &&PathBuf| {
+            fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+                && fs::read(path).is_ok_and(|bytes| bytes == SECRET.as_bytes())
+        };
+        let private: Vec<_> = names.iter().filter(is_private).collect();
+        assert_eq!(private.len(), 1, "{private:?}");
+        is_untouched(private[0], GROUP);
+        let made: Vec<_> =
+            fs::read_dir(machine.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(made.len(), 3, "{made:?}");
     }
-    let made: Vec<_> = fs::read_dir(machine.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(made.len(), 3, "{made:?}");
 }
 
 /// The folder on the way is swapped for a link to another folder of root's, and back.
@@ -562,4 +601,16 @@ fn a_file_that_others_keep_busy_is_unreachable() {
     assert_eq!(take(&path).unwrap_err().kind(), ErrorKind::Unreachable);
     drop(blocked);
     take(&path).unwrap();
+}
+
+#[test]
+fn with_few_files_an_error_says_so() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let path = machine.shared().join("locks.db");
+    let taken = machine.command(BOB, "few files", &path).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(taken.status.success(), "{}{}", text(&taken.stdout), text(&taken.stderr));
 }

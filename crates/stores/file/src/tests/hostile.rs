@@ -39,6 +39,28 @@ fn a_file_with_more_than_our_tables_is_refused() {
     }
 }
 
+/// A journal may name any other file, which SQLite would remove.
+#[test]
+fn a_journal_beside_the_file_is_refused_and_left() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    let journal = bench.folder.path().join("locks.db-journal");
+    std::fs::write(&journal, [1; 2048]).unwrap();
+    is_unfit(bench.open(), "locks.db-journal stands beside the file");
+    assert_eq!(std::fs::read(&journal).unwrap(), [1; 2048]);
+}
+
+#[test]
+fn a_file_whose_log_was_switched_off_has_one_again() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    let other = Connection::open(bench.path()).unwrap();
+    other.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())).unwrap();
+    drop(other);
+    take(&bench.open().unwrap(), &asking(1, 1, "a")).unwrap();
+    assert!(bench.folder.path().join("locks.db-wal").exists());
+}
+
 #[test]
 fn a_trigger_that_comes_later_does_not_run() {
     let bench = Bench::new();
