@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn fuzzed_arguments() {
         const WORDS: &[&str] = &["\n", "\n--\n", "--json", "--wait\n", "-c\n", "1h", "\\,", ",", "=", "\u{202e}"];
-        Target::new("arguments", 3_000).words(WORDS).run(|input| {
+        Target::new("arguments", 500).words(WORDS).run(|input| {
             let text = String::from_utf8_lossy(input);
             let words = std::iter::once("leasehold").chain(text.split('\n'));
             if let Err(error) = Cli::try_parse_from(words) {
