@@ -79,7 +79,9 @@ pub(super) fn bell() -> &'static Bell {
     static BELL: OnceLock<&'static Bell> = OnceLock::new();
     BELL.get_or_init(|| {
         let bell: &'static Bell = Box::leak(Box::default());
-        background::handle().spawn(bell.ring());
+        if let Some(handle) = background::handle() {
+            handle.spawn(bell.ring());
+        }
         bell
     })
 }

@@ -63,10 +63,14 @@ impl Host for Machine {
     }
 
     fn spawn(&self, work: Work) {
-        background::handle().spawn(work);
+        if let Some(handle) = background::handle() {
+            handle.spawn(work);
+        }
     }
 
     fn seed(&self) -> Result<u64, Error> {
+        // Asked for before anything else: without this thread nothing could be done later.
+        background::start()?;
         random::seed()
     }
 }

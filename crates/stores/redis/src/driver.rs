@@ -38,7 +38,8 @@ pub(crate) struct Driver {
     calls: AtomicUsize,
     /// Where callers may write.
     shared: Option<Arc<Shared>>,
-    task: AbortHandle,
+    /// None where there is no thread: then nothing can be under way.
+    task: Option<AbortHandle>,
 }
 
 /// The work, for whoever does it.
@@ -97,7 +98,9 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
     }
 }
 
@@ -282,6 +285,7 @@ mod tests {
             (0..500).for_each(|_| std::hint::spin_loop());
             Poll::Pending
         });
+        Thread::Callers.start().expect("a thread");
         (Driver::start_shared(Thread::Callers, work, || {}), sender)
     }
 
@@ -414,6 +418,7 @@ mod tests {
             task.waker().wake_by_ref();
             Poll::Pending
         });
+        Thread::Callers.start().expect("a thread");
         let driver = Driver::start_shared(Thread::Callers, work, move || {
             let _ = tell.send(());
         });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use leasehold_core::port::{Hint, HintSink};
 use leasehold_core::waiting::Rng;
-use leasehold_core::{ClientId, Name};
+use leasehold_core::{ClientId, Moment, Name};
 
 use crate::config::Layout;
 use crate::keys::Space;
@@ -23,6 +23,11 @@ const OURS: &[u8] = b"-0";
 const SPREAD: Duration = Duration::from_millis(4);
 /// A subscription that nobody needs is kept for this long: a lock that is waited for once is often waited for again.
 const WARM: Duration = Duration::from_secs(1);
+
+/// So many messages are heard in a [`WINDOW`] one by one. Whoever is allowed to publish can send any number: what comes beyond that is heard
+/// together, at its end.
+const WINDOW_MESSAGES: u32 = 256;
+const WINDOW: Duration = Duration::from_millis(20);
 
 /// Everybody who waits over one link.
 pub(crate) struct Ears {
@@ -40,6 +45,8 @@ struct State {
     idle: Vec<String>,
     sweeping: bool,
     rng: Rng,
+    /// When the present window began, how many messages came in it, and whether its end is waited for.
+    window: (Moment, u32, bool),
 }
 
 /// A client that waited for something at some time.
@@ -65,6 +72,7 @@ impl Ears {
             idle: Vec::new(),
             sweeping: false,
             rng: Rng::new(leasehold_clock::now().as_nanos()),
+            window: (Moment::default(), 0, false),
         };
         Arc::new(Self { layout, space, link: OnceLock::new(), state: Mutex::new(state) })
     }
@@ -148,7 +156,10 @@ impl Ears {
     }
 
     /// A message came.
-    pub(crate) fn hear(&self, channel: &[u8], payload: &[u8]) {
+    pub(crate) fn hear(self: &Arc<Self>, channel: &[u8], payload: &[u8]) {
+        if self.is_flooded() {
+            return;
+        }
         let Ok(channel) = std::str::from_utf8(channel) else { return };
         if let Some(client) = self.space.client_of_hint(channel) {
             let Some(name) = std::str::from_utf8(payload).ok().and_then(|name| Name::new(name).ok()) else { return };
@@ -159,6 +170,30 @@ impl Ears {
         } else if payload != OURS {
             self.hear_redisson(channel);
         }
+    }
+
+    /// Whether this message is left out: with the end of the window everybody asks again.
+    fn is_flooded(self: &Arc<Self>) -> bool {
+        let now = leasehold_clock::now();
+        let mut state = self.state();
+        let (began, messages, is_awaited) = &mut state.window;
+        if now.since(*began) > WINDOW && !*is_awaited {
+            (*began, *messages) = (now, 0);
+        }
+        *messages = messages.saturating_add(1);
+        if *messages <= WINDOW_MESSAGES {
+            return false;
+        }
+        if !std::mem::replace(is_awaited, true) {
+            let ears = Arc::downgrade(self);
+            Thread::Callers.behind(async move {
+                tokio::time::sleep(WINDOW).await;
+                let Some(ears) = ears.upgrade() else { return };
+                ears.state().window = (leasehold_clock::now(), 0, false);
+                ears.hint_all();
+            });
+        }
+        true
     }
 
     fn hear_redisson(&self, channel: &str) {
@@ -241,5 +276,30 @@ impl State {
 
     fn sinks(&self) -> Vec<HintSink> {
         self.clients.values().map(|listening| listening.sink.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_flood_is_heard_together_and_nothing_after_it_is_missed() {
+        Thread::Callers.start().expect("a thread");
+        let ears = Ears::new(Layout::Plain, Space("".into()));
+        let (client, name) = (ClientId([7, 7]), Name::new("a").expect("a name"));
+        let (tell, told) = mpsc::channel();
+        ears.add(client, &name, &(Arc::new(move |hint| drop(tell.send(hint))) as HintSink));
+        let channel = ears.space.hint_channel(&client.to_string());
+        for _ in 0..100_000 {
+            ears.hear(channel.as_bytes(), b"a");
+        }
+        let mut single = 0;
+        while told.recv_timeout(Duration::from_secs(60)).expect("the last ones are heard as well") != Hint::All {
+            single += 1;
+        }
+        assert!(single < 50_000, "{single} of 100,000 messages are heard one by one");
     }
 }

@@ -89,6 +89,22 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::BadArgument, "connect", what)
 }
 
+/// A scan that was given up.
+pub(crate) fn too_many_keys(found: usize) -> Error {
+    let what =
+        format!("the server has too many keys to be gone through; {found} that may be locks were found until then");
+    Error::new(ErrorKind::Unfit, "list", what)
+        .with_hint("name how the locks begin, or keep them on a server of their own")
+}
+
+/// The process can have no more threads or files.
+pub(crate) fn no_thread(cause: std::io::Error) -> Error {
+    let what = format!("no thread can be started for the connection: {cause}");
+    Error::new(ErrorKind::Internal, "connect", what)
+        .with_source(cause)
+        .with_hint("look at the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
+}
+
 /// Connecting failed: nothing was sent.
 pub(crate) fn unconnected(cause: RedisError) -> Error {
     let error = match cause.kind() {
@@ -118,6 +134,10 @@ pub(crate) fn of(cause: RedisError) -> Error {
         redis::ErrorKind::Io if cause.is_timeout() => {
             let what = "the server did not answer in time";
             Error::new(ErrorKind::Unreachable, "call", what).with_outcome(Outcome::Unknown)
+        }
+        // It was cut off inside of an answer, or what came is none.
+        redis::ErrorKind::Parse => {
+            said(ErrorKind::Unreachable, "the connection failed inside of an answer").with_outcome(Outcome::Unknown)
         }
         redis::ErrorKind::Io => said(ErrorKind::Unreachable, "the connection failed").with_outcome(Outcome::Unknown),
         _ => said(ErrorKind::Internal, "an answer that was not expected").with_outcome(Outcome::Unknown),

@@ -30,6 +30,7 @@ mod script;
 mod sharing;
 mod socket;
 mod store;
+mod wire;
 
 pub use config::{Config, Layout, SCHEMES};
 pub use examine::{Seen, examine, examine_member};

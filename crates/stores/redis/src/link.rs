@@ -185,7 +185,8 @@ impl Link {
     fn failed(&self, line: &Line, cause: RedisError) -> Failed {
         // A server that was made a replica keeps its connections; another may be at the address by now.
         let demoted = || cause.to_string().contains("READONLY");
-        if cause.is_io_error() || cause.is_unrecoverable_error() || demoted() {
+        let is_garbled = cause.kind() == redis::ErrorKind::Parse;
+        if is_garbled || cause.is_io_error() || cause.is_unrecoverable_error() || demoted() {
             self.forget(line);
         }
         Failed::Answered(cause)

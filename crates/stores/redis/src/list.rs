@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use leasehold_core::port::Inspected;
 use leasehold_core::{Error, ErrorKind, Name, StoreTime};
 use redis::{Cmd, Value};
 
 use crate::config::Layout;
+use crate::error;
 use crate::reply::{self, Parts};
 use crate::store::{Inner, calling};
 
@@ -18,6 +20,11 @@ use crate::store::{Inner, calling};
 const STEP: usize = 1_000;
 /// So many locks are looked at in one call.
 const AT_ONCE: usize = 200;
+
+/// A scan is given up after this.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The most names that a scan finds.
+const NAMES_MAX: usize = 200_000;
 
 /// What the last scan found, for the pages that follow.
 #[derive(Default)]
@@ -114,6 +121,7 @@ pub(crate) async fn page(
 /// Names that may be locks: at each something stands, or at one that was found together with it.
 async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
     let (space, mut names, mut cursor) = (&inner.space, BTreeSet::new(), "0".to_owned());
+    let began = leasehold_clock::now();
     let (pattern, kind) = match inner.layout {
         Layout::Redisson => (space.pattern(prefix), "hash"),
         Layout::Plain => (space.fence_pattern(prefix), "string"),
@@ -138,6 +146,9 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
         }
         if cursor == "0" {
             return Ok(names);
+        }
+        if names.len() > NAMES_MAX || leasehold_clock::now().since(began) > PATIENCE {
+            return Err(error::too_many_keys(names.len()));
         }
     }
 }

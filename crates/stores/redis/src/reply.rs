@@ -43,7 +43,7 @@ impl Parts {
     pub(crate) fn of(value: Value) -> Result<Self, Error> {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
-            other => Err(error::unreadable(&format!("no list but {other:?}"))),
+            other => Err(error::unreadable(&format!("no list but {}", kind_of(&other)))),
         }
     }
 
@@ -62,7 +62,7 @@ impl Parts {
     pub(crate) fn number(&mut self) -> Result<i64, Error> {
         match self.next()? {
             Value::Int(number) => Ok(number),
-            other => Err(error::unreadable(&format!("no number but {other:?}"))),
+            other => Err(error::unreadable(&format!("no number but {}", kind_of(&other)))),
         }
     }
 
@@ -74,7 +74,7 @@ impl Parts {
         match self.next()? {
             Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Value::SimpleString(text) => Ok(text),
-            other => Err(error::unreadable(&format!("no text but {other:?}"))),
+            other => Err(error::unreadable(&format!("no text but {}", kind_of(&other)))),
         }
     }
 
@@ -88,6 +88,16 @@ impl Parts {
 
     fn millis(&mut self) -> Result<Duration, Error> {
         Ok(Duration::from_millis(self.count()?))
+    }
+}
+
+/// In place of a value, which has any size.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Nil => "nothing",
+        Value::Int(_) | Value::Double(_) | Value::BigNumber(_) | Value::Boolean(_) => "a number",
+        Value::BulkString(_) | Value::SimpleString(_) | Value::VerbatimString { .. } | Value::Okay => "a text",
+        _ => "a list",
     }
 }
 
@@ -174,7 +184,12 @@ fn unfit_fence(parts: &mut Parts, names: &[Name]) -> Result<Error, Error> {
 
 fn granted(mut parts: Parts) -> Result<Granted, Error> {
     let block = Block { first: parts.fence()?, len: parts.count()? };
-    Ok(Granted { block, holds: parts.count()?, left: parts.millis()? })
+    let granted = Granted { block, holds: parts.count()?, left: parts.millis()? };
+    let was_given_back = parts.left() > 0;
+    if block.first == Fence::NONE || block.len == 0 || granted.left.is_zero() && !was_given_back {
+        return Err(error::unreadable("a grant without a fence, or with nothing left of it"));
+    }
+    Ok(granted)
 }
 
 /// What stands at a name.

@@ -1,15 +1,19 @@
 //! Sockets and timers live on threads of this store's own, whatever runtime a caller has, or none.
 //!
 //! A caller's runtime may be blocked, have no timers, or be driven by nobody for a while; and a future of a caller's may be polled once
-//! and then never again. Nothing that others wait for may depend on either.
+//! and then never again. Nothing that others wait for may depend on either. Nor may a process that can have no more threads or files
+//! panic here: a store is refused before anything runs on a thread that is not there.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use leasehold_core::{Error, ErrorKind};
-use tokio::runtime::{Builder, EnterGuard, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::task::AbortHandle;
+
+use crate::error;
 
 /// Which of our threads a connection lives on.
 ///
@@ -21,9 +25,24 @@ pub(crate) enum Thread {
 }
 
 impl Thread {
+    /// Starts it, once a process. A store is made only where this succeeds.
+    ///
+    /// # Errors
+    ///
+    /// The process can have no more threads or files.
+    pub(crate) fn start(self) -> Result<(), Error> {
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let (place, name) = self.place();
+        if place.get().is_none() {
+            let _ = place.set(begin(name).map_err(error::no_thread)?);
+        }
+        Ok(())
+    }
+
     /// Sockets and timers that are made until this is dropped are ours.
-    pub(crate) fn enter(self) -> EnterGuard<'static> {
-        self.runtime().enter()
+    pub(crate) fn enter(self) -> Option<EnterGuard<'static>> {
+        self.handle().map(Handle::enter)
     }
 
     /// Polls a future of the caller's so that the sockets and timers it makes are ours.
@@ -41,13 +60,13 @@ impl Thread {
         self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let panicked = |_| Error::new(ErrorKind::Internal, "call", "the thread of the connection failed");
-        self.runtime().spawn(work).await.map_err(panicked)?
+        let failed = || Error::new(ErrorKind::Internal, "call", "the thread of the connection failed");
+        self.handle().ok_or_else(failed)?.spawn(work).await.map_err(|_| failed())?
     }
 
     /// Runs work here until it ends or is ended.
-    pub(crate) fn spawn(self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.runtime().spawn(work).abort_handle()
+    pub(crate) fn spawn(self, work: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        self.handle().map(|handle| handle.spawn(work).abort_handle())
     }
 
     /// Runs work here that nobody waits for.
@@ -55,17 +74,26 @@ impl Thread {
         self.spawn(work);
     }
 
-    /// Made when it is first needed, once a process.
-    fn runtime(self) -> &'static Runtime {
-        static CALLERS: OnceLock<Runtime> = OnceLock::new();
-        static KEEPERS: OnceLock<Runtime> = OnceLock::new();
-        let (place, name) = match self {
+    fn handle(self) -> Option<&'static Handle> {
+        self.place().0.get()
+    }
+
+    fn place(self) -> (&'static OnceLock<Handle>, &'static str) {
+        static CALLERS: OnceLock<Handle> = OnceLock::new();
+        static KEEPERS: OnceLock<Handle> = OnceLock::new();
+        match self {
             Self::Callers => (&CALLERS, "leasehold-redis"),
             Self::Keepers => (&KEEPERS, "leasehold-rkeep"),
-        };
-        place.get_or_init(|| {
-            let runtime = Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
-            runtime.expect("a thread for the connection")
-        })
+        }
     }
+}
+
+/// A thread with a runtime that runs for as long as the process does. A runtime that makes its own threads panics where there are none.
+fn begin(name: &str) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .map(|_| handle)
 }

@@ -359,8 +359,10 @@ fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
     }
     command.arg(asked.len());
     for Asked { request, .. } in asked {
-        let Give::Hold(id) = request.give else { unreachable!("it may not share a call") };
-        command.arg(keys::request(id));
+        // Others do not share a call.
+        if let Give::Hold(id) = request.give {
+            command.arg(keys::request(id));
+        }
     }
     for Asked { request, .. } in asked {
         command.arg(store::number_of(request.fence));

@@ -1,39 +1,66 @@
 //! The socket of a connection. A thread that writes what it sends itself does not read from it.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use redis::{ConnectionAddr, ErrorKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::driver;
+use crate::wire::Wire;
 
-pub(crate) enum Socket {
+/// What is read is bounded: see [`Wire`].
+pub(crate) struct Socket {
+    stream: Stream,
+    wire: Wire,
+}
+
+enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Socket {
     pub(crate) async fn connect(address: &ConnectionAddr) -> Result<Self, RedisError> {
-        match address {
+        let stream = match address {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect(host, *port).await?;
                 stream.set_nodelay(true)?;
-                Ok(Self::Tcp(stream))
+                Stream::Tcp(stream)
             }
-            ConnectionAddr::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
-            _ => Err(RedisError::from((ErrorKind::InvalidClientConfig, "a kind of address that is not built in"))),
-        }
+            ConnectionAddr::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+            _ => {
+                let what = "a kind of address that is not built in";
+                return Err(RedisError::from((ErrorKind::InvalidClientConfig, what)));
+            }
+        };
+        Ok(Self { stream, wire: Wire::default() })
     }
+}
+
+/// The addresses of a host. A name is looked up on a thread of its own, because the system's own look-up blocks.
+async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (told, answer) = oneshot::channel();
+    let host = host.to_owned();
+    std::thread::Builder::new().name("leasehold-dns".into()).spawn(move || {
+        // Whoever has gone needs no answer.
+        let _ = told.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
+    })?;
+    answer.await.unwrap_or_else(|_| Err(io::Error::other("looking up the host failed")))
 }
 
 /// A name may stand for several addresses, of which some lead nowhere: all are tried at once, and the first that answers is it.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
-    for address in lookup_host((host, port)).await? {
+    for address in addresses(host, port).await? {
         attempts.spawn(TcpStream::connect(address));
     }
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name of the host stands for no address");
@@ -52,18 +79,24 @@ impl AsyncRead for Socket {
         if driver::is_sending() {
             return Poll::Pending;
         }
-        match &mut *self {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(task, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(task, buffer),
+        let Self { stream, wire } = &mut *self;
+        let before = buffer.filled().len();
+        let read = match stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(task, buffer),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(task, buffer),
+        };
+        if matches!(read, Poll::Ready(Ok(()))) {
+            wire.read(&buffer.filled()[before..])?;
         }
+        read
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = match &mut *self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(task, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(task, bytes),
+        let written = match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(task, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(task, bytes),
         };
         // Whoever waits for this connection is told by our own thread that it is broken: it finds out as well.
         if driver::is_sending() && matches!(written, Poll::Ready(Err(_))) {
@@ -74,16 +107,16 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(task),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(task),
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_flush(task),
+            Stream::Unix(stream) => Pin::new(stream).poll_flush(task),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(task),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(task),
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(task),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(task),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// Settings that make no sense.
+    /// Settings that make no sense; a process that can have no more threads or files.
     pub fn new(config: &Config) -> Result<Self, Error> {
         Self::on(config, Thread::Callers)
     }
@@ -70,6 +70,9 @@ impl Redis {
     }
 
     fn on(config: &Config, thread: Thread) -> Result<Self, Error> {
+        // Hints are told on the callers' thread, also those that the keeper hears.
+        Thread::Callers.start()?;
+        thread.start()?;
         let ears = Ears::new(config.layout, config.space.clone());
         let link = Link::new(config, thread, ears.clone());
         ears.attach(&link);

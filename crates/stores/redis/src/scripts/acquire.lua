@@ -86,7 +86,7 @@ end
 -- The owner is here already: the same request sent again, or a re-entry of an owner that several clients share.
 local function enter(at, row)
   local record = row.record
-  if not shared then return {record[2], record[3], 1, row.left == -1 and lease or row.left} end
+  if not shared then return {record[2], record[3], 1, row.left == -1 and lease or math.max(1, row.left)} end
   if row.again then insist(KEYS[at + 1]) end
   if not row.again and not place_of(record[8], request, 1) then
     row.holds[#row.holds + 1] = request
@@ -99,7 +99,9 @@ local function enter(at, row)
   take(KEYS[at + 1], owner, request, count, ms)
   save_record(KEYS[at + 3], record, ms)
   local hold = place_of(row.holds, request, 2)
-  return {record[2], record[3], count, hold and math.max(0, ms_until(row.holds[hold + 1])) or 0}
+  -- A late copy of an asking whose hold was given back since is told so.
+  if not hold then return {record[2], record[3], count, 0, 'given'} end
+  return {record[2], record[3], count, math.max(1, ms_until(row.holds[hold + 1]))}
 end
 
 local granted = {'granted', now}

@@ -11,6 +11,7 @@ mod defects;
 mod fence_script;
 mod forgetting;
 mod holds;
+mod hostile;
 mod keys;
 mod late;
 mod lines;
@@ -32,7 +33,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 21] = [
+const TOPICS: [&[scene::Case]; 22] = [
     attacks::CASES,
     ballots::CASES,
     rlock::CASES,
@@ -53,6 +54,7 @@ const TOPICS: [&[scene::Case]; 21] = [
     stale::CASES,
     strangers::CASES,
     holds::CASES,
+    hostile::CASES,
     votes::CASES,
 ];
 
