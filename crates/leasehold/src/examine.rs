@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use leasehold_core::port::{Break, BreakOptions};
 use leasehold_core::{Check, Error, ErrorKind, Fencing, Verdict};
 
 use crate::client::{Client, ClientBuilder};
@@ -77,8 +78,13 @@ impl ClientBuilder {
 async fn try_out(client: &Client) -> Result<Check, Error> {
     let name = format!("leasehold-doctor-{}", random::owner()?);
     let began = Instant::now();
-    let tried = match client.lock(name).try_acquire().await {
-        Ok(Attempt::Granted(guard)) => guard.release().await,
+    let tried = match client.lock(&name).try_acquire().await {
+        Ok(Attempt::Granted(guard)) => {
+            let released = guard.release().await;
+            // Nobody asks for this name again: its last fence need not be kept for days.
+            let _ = client.break_lock(&name, BreakOptions::from(Break::Now).reset_fence()).await;
+            released
+        }
         Ok(Attempt::Busy(holder)) => {
             Err(Error::new(ErrorKind::Unfit, "acquire", format!("a fresh name is busy: {holder}")))
         }

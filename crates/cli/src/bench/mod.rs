@@ -19,7 +19,7 @@ pub(crate) mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Client, Lock};
+use leasehold::{Break, BreakOptions, Client, Lock};
 
 use self::calls::Calls;
 use self::progress::Progress;
@@ -35,6 +35,8 @@ pub(crate) use self::summary::text;
 
 /// How long the end waits until all is given back; what is then left ends with its lease.
 const GRACE: Duration = Duration::from_secs(10);
+/// So many names are forgotten at a time.
+const FORGETTING: usize = 64;
 
 /// What came of a workload.
 pub(crate) struct Measured {
@@ -52,6 +54,7 @@ pub(crate) async fn measure(plan: &Plan, settings: &Settings) -> Result<Measured
     let progress = Progress::start(plan.label(), plan.span, &tally);
     let ran = connected.run(plan, settings, &tally, &stop).await;
     drop(progress);
+    connected.forget_fences(plan).await;
     connected.close().await;
     let Ran { times, elapsed, errors, calls, more } = ran?;
     let lost = matches!(&more, More::Hold(hold) if hold.lost > 0);
@@ -113,6 +116,30 @@ impl Connected {
             }
         };
         Ok(Ran { times: tally.times(), elapsed, errors: tally.errors(), calls: self.calls.count(), more })
+    }
+
+    /// Nobody asks for the names of this run again: their last fences need not be kept for days.
+    async fn forget_fences(&self, plan: &Plan) {
+        let names: Vec<String> = match plan.workload {
+            Workload::Fleet => (0..plan.tasks).map(|number| plan.name(&format!("fleet-{number}"))).collect(),
+            Workload::Hold => (0..plan.tasks).map(|number| plan.name(&format!("hold-{number}"))).collect(),
+            Workload::Solo | Workload::Hot | Workload::Crowd => vec![plan.name(plan.label())],
+        };
+        let options = BreakOptions::from(Break::Now).reset_fence();
+        let (client, names) = (&self.client, Arc::new(names));
+        let mut hands = tokio::task::JoinSet::new();
+        for hand in 0..FORGETTING {
+            let (client, names) = (client.clone(), names.clone());
+            hands.spawn(async move {
+                for name in names.iter().skip(hand).step_by(FORGETTING) {
+                    // A store that does not answer keeps them for as long as any others.
+                    if client.break_lock(name, options).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let _ = tokio::time::timeout(GRACE, hands.join_all()).await;
     }
 
     /// Gives back what is left.

@@ -1,7 +1,7 @@
 //! `doctor`: is this store fit to keep locks?
 
 use anstyle::{AnsiColor, Style};
-use leasehold::{Check, Error, Verdict};
+use leasehold::{Check, Error, ErrorKind, Verdict};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -31,6 +31,9 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
             Some(form) => output::objects(&checks.iter().map(line).collect::<Vec<_>>(), form)?,
             None => checks.iter().try_for_each(|check| output::styled(&text(check)))?,
         }
+        // Of a quorum: too few of its servers are there.
+        let no_quorum = checks.iter().any(|check| check.check == "reaching" && check.verdict == Verdict::Fail);
+        let unreachable = unreachable.or(no_quorum.then(|| Exit::of(ErrorKind::NoQuorum)));
         let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
         Ok(unreachable.unwrap_or(if fails { Exit::UNFIT } else { Exit::DONE }))
     })

@@ -38,7 +38,11 @@ fn nothing(prefix: &str, label: &str) -> String {
     };
     let layout = match label.split_once("layout=plain") {
         _ if !label.starts_with("redis") => "",
-        Some(_) => "; those of the layout redisson are seen without it",
+        Some(_) if label.contains("prefix=") => "; those of the layout redisson are seen without layout=plain",
+        Some(_) => {
+            "; locks of other programs are seen only at names that leasehold has used in the last eight days, or behind a ?prefix=: \
+             'leasehold show NAME' looks at one. Those of the layout redisson are seen without layout=plain"
+        }
         None => " in the layout redisson; those of the other are seen with ?layout=plain",
     };
     format!("{which} is held on {label}{layout}")

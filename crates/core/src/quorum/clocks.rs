@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::PerServer;
-use crate::fence::Fence;
+use crate::fence::{BLOCK_MAX, Fence};
 use crate::time::{Moment, StoreTime};
 
 /// The clocks of all servers, as far as they are known.
@@ -59,9 +59,10 @@ impl Clocks {
 /// How far from a server's clock a fence may be.
 const NEAR: Duration = Duration::from_secs(1);
 
-/// Above this are the fences that a server takes: before it forgot it may have taken what is a second ahead of its clock.
+/// Above this are the fences that a server takes: before it forgot it may have taken what is a second ahead of its clock, and the rest of
+/// that block.
 pub fn floor(born: Option<StoreTime>) -> Fence {
-    born.map_or(Fence::NONE, |born| Fence::at(born + NEAR))
+    born.map_or(Fence::NONE, |born| Fence::at(born + NEAR).plus(u64::from(BLOCK_MAX)))
 }
 
 /// Whether a fence is near a server's clock: it takes no other, so that those of a server that forgot go on growing.
@@ -96,6 +97,14 @@ mod tests {
         assert_eq!(clocks.latest(0, came), Some(StoreTime::from_nanos(1_000_010)));
         assert_eq!(clocks.propose(came, Fence::new(9_000)), Fence::new(9_001));
         assert_eq!(clocks.propose(came, Fence::NONE), Fence::new(1_001_000 / 125));
+    }
+
+    #[test]
+    fn a_server_that_forgot_takes_nothing_that_a_block_of_before_may_have() {
+        let born = StoreTime::from_nanos(10_000_000_000);
+        let ahead = crate::fence::Block { first: Fence::at(born + NEAR), len: BLOCK_MAX };
+        assert!(is_near(ahead.first, born), "it took this before it forgot");
+        assert!(floor(Some(born)) >= ahead.last());
     }
 
     #[test]

@@ -108,7 +108,8 @@ impl Rules {
         let (majority, servers) = (self.majority(), self.servers());
         let what = format!("no quorum: {majority} of {servers} servers must agree{states}");
         Error::new(ErrorKind::NoQuorum, operation, what).with_outcome(outcome).with_hint(match recovers {
-            true => "a server that is new, or may have forgotten, votes when it is a quarantine old",
+            true => "new servers, and those that may have forgotten, do not vote for a quarantine: wait for as long as they say, for example with a \
+                     longer limit (--wait); see docs/redlock.md",
             false => "see that a majority of the servers is up and reached; 'leasehold doctor' looks at each",
         })
     }

@@ -1,7 +1,8 @@
 //! Looking at locks: one, or all that begin alike.
 //!
-//! Redis has no index of locks. In the layout of Redisson every hash is looked at whose name fits. In the plain one those of leasehold are
-//! found by their fences; strings of other libraries cannot be told from other strings, and are not listed.
+//! Redis has no index of locks. In the layout of Redisson every hash is looked at whose name fits. In the plain one strings of other
+//! libraries cannot be told from other strings: behind a prefix every string is listed, and without one those at names that leasehold
+//! has used in the last eight days, which are known by their fences.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +14,7 @@ use redis::{Cmd, Value};
 
 use crate::config::Layout;
 use crate::error;
+use crate::keys;
 use crate::reply::{self, Parts};
 use crate::store::{Inner, calling};
 
@@ -118,13 +120,36 @@ pub(crate) async fn page(
     Ok((at, page))
 }
 
+/// Where locks are looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Places {
+    /// A hash is told from a lock.
+    Hashes,
+    /// What stands behind a prefix of ours is a lock, whoever took it.
+    Strings,
+    /// Without a prefix a string may be anything: names that leasehold has used lately are known by their fences.
+    Fences,
+}
+
+impl Places {
+    fn of(inner: &Inner) -> Self {
+        match inner.layout {
+            Layout::Redisson => Self::Hashes,
+            Layout::Plain if inner.space.0.is_empty() => Self::Fences,
+            Layout::Plain => Self::Strings,
+        }
+    }
+}
+
 /// Names that may be locks: at each something stands, or at one that was found together with it.
 async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
     let (space, mut names, mut cursor) = (&inner.space, BTreeSet::new(), "0".to_owned());
     let began = leasehold_clock::now();
-    let (pattern, kind) = match inner.layout {
-        Layout::Redisson => (space.pattern(prefix), "hash"),
-        Layout::Plain => (space.fence_pattern(prefix), "string"),
+    let places = Places::of(inner);
+    let (pattern, kind) = match places {
+        Places::Hashes => (space.pattern(prefix), "hash"),
+        Places::Strings => (space.pattern(prefix), "string"),
+        Places::Fences => (space.fence_pattern(prefix), "string"),
     };
     loop {
         let mut command: Cmd = redis::cmd("SCAN");
@@ -132,16 +157,16 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
         let answer = inner.link.query(&command).await.map_err(|error| error.during("list"))?;
         let mut parts = Parts::of(answer)?;
         cursor = parts.text()?;
-        let (mut keys, mut some) = (parts.list()?, Vec::new());
-        while keys.left() > 0 {
-            let key = keys.text()?;
-            some.extend(match inner.layout {
-                Layout::Redisson => space.name_of_lock(&key),
-                Layout::Plain => space.name_of_fence(&key),
+        let (mut found, mut some) = (parts.list()?, Vec::new());
+        while found.left() > 0 {
+            let key = found.text()?;
+            some.extend(match places {
+                Places::Hashes | Places::Strings => space.name_of_lock(&key).filter(|name| !keys::is_reserved(name)),
+                Places::Fences => space.name_of_fence(&key),
             });
         }
         some.retain(|name: &Name| name.as_str().starts_with(prefix));
-        if is_any_there(inner, &some).await? {
+        if places != Places::Fences || is_any_there(inner, &some).await? {
             names.extend(some);
         }
         if cursor == "0" {
@@ -155,8 +180,8 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
 
 /// Whether anything stands at one of these names. Most fences are of locks that were given back, and to look at each takes long.
 async fn is_any_there(inner: &Inner, names: &[Name]) -> Result<bool, Error> {
-    if inner.layout == Layout::Redisson || names.is_empty() {
-        return Ok(true);
+    if names.is_empty() {
+        return Ok(false);
     }
     let mut command = redis::cmd("EXISTS");
     names.iter().for_each(|name| {

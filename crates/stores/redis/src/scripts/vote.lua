@@ -16,8 +16,8 @@ local recovers, born = recovers_for(KEYS[#KEYS], tonumber(ARGV[11]), ARGV[12])
 if not recovers then return {'apart', now, born} end
 
 local rows, held, known = {}, 0, 0
--- Before it forgot it may have taken what is a second ahead of its clock.
-local is_near = math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR and first > (born - FENCE_EPOCH) * 8 + NEAR
+-- Before it forgot it may have taken what is a second ahead of its clock, and the rest of that block.
+local is_near = math.abs(first - (now - FENCE_EPOCH) * 8) <= NEAR and first > (born - FENCE_EPOCH) * 8 + NEAR + BLOCK_MAX
 local takes = true
 for name = 1, names do
   local at = (name - 1) * PARTS
@@ -65,7 +65,9 @@ for name = 1, names do
   if before and not takes and before[2] >= first then proposed, fences = before[2], before[3] end
   local since = row.record and row.record[5] or now
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
-  save_fence(at, takes and math.max(last, row.last) or row.last, {tag, proposed, fences, lease, since, about, request})
+  -- Where another request joins a grant, the lock stays that of the request that took it.
+  local taken_by = row.ours and row.record and row.record[7] or request
+  save_fence(at, takes and math.max(last, row.last) or row.last, {tag, proposed, fences, lease, since, about, taken_by})
   local ms = lease
   if row.ours then
     if row.left ~= -1 then ms = row.left end

@@ -79,8 +79,6 @@ struct Pair {
     reference: Reference,
     names: Vec<Name>,
     sent: Vec<Ballot>,
-    /// Owners for which another request joined what one had taken: the server then takes the lock for that of the last one.
-    joined: Vec<StoreOwner>,
     ends: Vec<StoreTime>,
     client: ClientId,
     number: u64,
@@ -97,7 +95,6 @@ impl Pair {
             reference,
             names,
             sent: Vec::new(),
-            joined: Vec::new(),
             ends: Vec::new(),
             client: ClientId([lane, round]),
             number: 0,
@@ -235,7 +232,6 @@ impl Pair {
                 ballot.again = true;
                 ballot.acquire.request = self.request();
                 ballot.acquire.not_after = StoreTime::NEVER;
-                self.joined.push(ballot.acquire.owner.clone());
             }
             _ => {}
         }
@@ -299,9 +295,6 @@ impl Pair {
 
     async fn withdraw(&mut self) -> Result<bool, Failure> {
         let ballot = self.any_sent();
-        if self.joined.contains(&ballot.acquire.owner) {
-            return Ok(true);
-        }
         let lease = self.lease(&ballot);
         let is_known = self.one_in(2);
         let release = Release {

@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     ("keys::a_token_that_was_raised_meanwhile_stays", || block_on(a_token_that_was_raised_meanwhile_stays())),
     ("keys::a_broken_lock_leaves_no_holds", || block_on(a_broken_lock_leaves_no_holds())),
     ("keys::a_lock_without_expiry_is_busy_and_stays", || block_on(a_lock_without_expiry_is_busy_and_stays())),
+    ("keys::a_look_at_the_server_leaves_none", || block_on(a_look_at_the_server_leaves_none())),
     ("keys::the_plain_layout_is_the_recipe", || block_on(the_plain_layout_is_the_recipe())),
 ];
 
@@ -166,5 +167,14 @@ async fn the_plain_layout_is_the_recipe() -> Checked {
     assert_eq!(server.command(&["SET", "a", "another", "NX", "PX", "60000"])?, Reply::Text("OK".into()));
     assert!(client.lock("a").try_acquire().await?.is_busy());
     assert_eq!(server.command(&["GET", "a"])?, Reply::Text("another".into()));
+    Ok(())
+}
+
+async fn a_look_at_the_server_leaves_none() -> Checked {
+    for layout in ["redisson", "plain"] {
+        let server = Redis::start()?;
+        leasehold::examine(&format!("{}?layout={layout}", url(&server))).await?;
+        assert_eq!(keys(&server)?, [], "{layout}");
+    }
     Ok(())
 }

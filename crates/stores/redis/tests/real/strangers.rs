@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     ("strangers::no_string_of_another_program_is_touched", || block_on(untouched("plain"))),
     ("strangers::no_server_of_a_quorum_touches_another_programs_string", || block_on(untouched("redlock"))),
     ("strangers::a_broken_stranger_is_shown_first", || block_on(a_broken_stranger_is_shown_first())),
+    ("strangers::a_plain_lock_of_another_library_is_listed", || block_on(a_plain_lock_is_listed())),
     ("strangers::a_write_lock_beside_ours_is_seen", || block_on(a_write_lock_beside_ours_is_seen())),
     ("strangers::a_break_acts_under_its_fence_alone", || block_on(a_break_acts_under_its_fence_alone())),
 ];
@@ -319,5 +320,25 @@ async fn a_break_acts_under_its_fence_alone() -> Checked {
         let refused = store.break_lock(Name::new("y")?, Break::Now.into()).await?.result;
         assert_eq!(refused.refused, Some(BreakRefusal::Foreign), "{layout}");
     }
+    Ok(())
+}
+
+async fn a_plain_lock_is_listed() -> Checked {
+    let server = Redis::start()?;
+    let bare = Client::connect(&format!("{}?layout=plain", url(&server))).await?;
+    let behind = Client::connect(&format!("{}?layout=plain&prefix=app1:", url(&server))).await?;
+    // As redis-py takes it, at a name that leasehold has used, at one behind the prefix, and elsewhere.
+    bare.lock("used").acquire().await?.release().await?;
+    for name in ["used", "app1:theirs", "session:17"] {
+        server.command(&["SET", name, "6f1ed002ab5595859014ebf0951522d9"])?;
+    }
+    let held = behind.lock("ours").acquire().await?;
+    let names =
+        |listed: Vec<leasehold::Status>| listed.iter().map(|status| status.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(bare.list("").await?), ["used"], "what is no name of ours may be anything");
+    assert_eq!(names(behind.list("").await?), ["ours", "theirs"]);
+    assert_eq!(names(behind.list("th").await?), ["theirs"]);
+    held.release().await?;
+    assert_eq!(names(behind.list("").await?), ["theirs"]);
     Ok(())
 }
