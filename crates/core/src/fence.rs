@@ -284,6 +284,18 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_coarse_was_not_set_back() {
+        let now = StoreTime::from_nanos(DAY * FENCE_UNIT_NANOS);
+        let behind_by = |span: Duration| {
+            let believed = ClockBounds { floor: now + span, ceiling: now + span };
+            Reservation { memory: Memory::Fallible, last: Fence::NONE, seen: Fence::NONE, now, believed }.block(1).first
+        };
+        assert_eq!(behind_by(COARSE), Fence::at(now).plus(FENCE_JUMP));
+        let more = COARSE + Duration::from_nanos(FENCE_UNIT_NANOS);
+        assert_eq!(behind_by(more), Fence::at(now + more).plus(FENCE_JUMP));
+    }
+
+    #[test]
     fn a_clock_that_is_behind_unnoticed_repeats_nothing() {
         let nanos = |units: u64| StoreTime::from_nanos(units * FENCE_UNIT_NANOS);
         let before = reserve(DAY - 8, 0, DAY, BLOCK_MAX);

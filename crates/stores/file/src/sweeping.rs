@@ -99,3 +99,28 @@ fn shrink(connection: &Connection) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_pages_go_back_to_the_disk_but_for_some() {
+        let connection = Connection::open_in_memory().unwrap();
+        let fill = "PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE filler (page BLOB); \
+             WITH RECURSIVE page(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM page WHERE n < 400) \
+             INSERT INTO filler SELECT zeroblob(4000) FROM page; \
+             DELETE FROM filler;";
+        connection.execute_batch(fill).unwrap();
+        let free = || connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0)).unwrap();
+        let before = free();
+        assert!(before > SPARE_PAGES && before <= SPARE_PAGES + 2 * PAGES, "{before}");
+        shrink(&connection).unwrap();
+        assert_eq!(free(), before - PAGES);
+        shrink(&connection).unwrap();
+        let kept = free();
+        assert!(kept <= SPARE_PAGES, "{kept}");
+        shrink(&connection).unwrap();
+        assert_eq!(free(), kept, "some are kept for later");
+    }
+}

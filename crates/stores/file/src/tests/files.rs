@@ -192,3 +192,12 @@ fn a_link_and_its_target_are_one_store() {
     assert!(take(&linked, &asking(2, 1, "a")).is_none());
     assert_eq!(linked.label(), store.label());
 }
+
+#[test]
+fn a_renewal_says_how_much_is_left() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let held = Acquire { kept: true, ..asking(1, 1, "a") };
+    let grant = take(&store, &held).unwrap();
+    assert_eq!(renew(&store, &held, grant.block.first).unwrap(), Renewed::Kept { left: LEASE });
+}

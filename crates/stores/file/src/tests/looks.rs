@@ -48,6 +48,18 @@ fn three_at(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
 }
 
 #[test]
+fn a_release_tells_the_first_in_line_before_it_returns() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let held = asking(1, 1, "a");
+    take(&store, &held).unwrap();
+    let hears = watch(&store, 2);
+    refused(&store, &waits(2));
+    give(&store, &held).unwrap();
+    assert!(hears.try_recv().is_ok(), "it would find out by its own look only");
+}
+
+#[test]
 fn a_release_is_seen_by_those_whom_nobody_tells() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
