@@ -117,6 +117,17 @@ fn a_lease_that_a_majority_lost_is_lost_at_once() {
 }
 
 #[test]
+fn an_answer_that_is_not_about_each_lease_says_nothing() {
+    let mut renewing = renewing();
+    for server in 0..2 {
+        let short = Upheld { standing: Standing::Votes, renewed: Vec::new() };
+        renewing.answered(server, at(0), at(1), Ok(Answered { at: store_time(1), result: short }));
+    }
+    renewing.answered(2, at(0), at(1), kept(30));
+    assert!(renewing.verdict(at(1)).unwrap().is_err(), "one is no majority");
+}
+
+#[test]
 fn a_ballot_whose_answer_was_lost_may_still_be_executed() {
     let mut attempt = asked();
     attempt.voted(at(1), &clocks(), 0, 1, at(0), Err(failed(Outcome::Unknown)));

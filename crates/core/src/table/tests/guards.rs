@@ -682,6 +682,13 @@ fn a_re_entry_has_patience_too() {
     assert!(bench.now >= began + Duration::from_secs(5) && bench.now < began + Duration::from_secs(7));
     assert!(pauses[0] <= MS * 15 && pauses[3] >= MS * 80 && pauses.len() < 16, "{pauses:?}");
     assert!(bench.now < lease::deadline(begin, LEASE * 20), "it is held all the time");
+    // At its end there is none left.
+    let began = bench.now;
+    bench.want(&["a"], &owner, Term::Fixed(LEASE * 20));
+    let (lengthen, _) = bench.call();
+    bench.now = began + Duration::from_secs(5);
+    bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown()))));
+    assert!(matches!(&bench.out[..], [Output::To(_, Told::Failed(_))]), "{:?}", bench.out);
     // One who asks once tries once.
     let options = Options { term: Term::Fixed(LEASE * 20), ..Options::default() };
     bench.want_with(&["a"], &owner, options, true);
