@@ -236,6 +236,22 @@ fn a_release_counts_only_after_the_last_ballot_that_was_executed() {
     assert!(sweep.is_done());
 }
 
+/// Asked once more because of a ballot that may have come after, it has nothing left: that was its first answer's doing.
+#[test]
+fn what_a_server_gave_back_counts_though_it_is_asked_again() {
+    let mut rng = Rng::new(1);
+    let traces = [Some(Some(store_time(100))), Some(None), Some(None)].into_iter().collect();
+    let mut sweep = Sweep::begin(&rules(), traces, at(0), at(1_000), at(60_000));
+    assert_eq!(sweep.due(at(0))[..], [0, 1, 2]);
+    let gave = Released::Released { waiters: Some(0) };
+    sweep.answered(at(61), 0, Ok(Answered { at: store_time(60), result: gave }), &mut rng);
+    assert_eq!(sweep.due(at(200))[..], [0]);
+    sweep.answered(at(201), 0, Ok(Answered { at: store_time(200), result: Released::NotHeld }), &mut rng);
+    assert!(sweep.verdict(at(201)).is_none(), "one is no majority");
+    sweep.answered(at(202), 1, Ok(Answered { at: store_time(201), result: gave }), &mut rng);
+    assert_eq!(sweep.verdict(at(202)).unwrap().unwrap(), gave);
+}
+
 fn busy_with(owner: u64, fence: Option<Fence>) -> Voted {
     let id = RequestId { client: ClientId([9, 9]), number: owner };
     let holder = Holder {
