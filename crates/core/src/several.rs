@@ -296,6 +296,20 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
+    fn of_a_fixed_lease_half_must_be_left() {
+        for (left, is_enough) in [(50 * MS, true), (49 * MS, false)] {
+            let mut pursuit = Pursuit::new(2, 1);
+            for part in 0..2 {
+                assert_eq!(pursuit.step(), Step::Try(part));
+                pursuit.granted(part);
+            }
+            assert_eq!(pursuit.step(), Step::Look);
+            let parts = [(Some(left), Term::Fixed(100 * MS)), (Some(MS), Term::Kept(MS))];
+            assert_eq!(pursuit.looked(parts.into_iter()).unwrap(), is_enough, "{left:?}");
+        }
+    }
+
+    #[test]
     fn what_is_free_is_taken_in_order() {
         let mut pursuit = Pursuit::new(3, 1);
         for part in 0..3 {

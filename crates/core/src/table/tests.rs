@@ -177,6 +177,16 @@ fn a_cancelled_reentry_that_waited_for_a_longer_lease_queues_for_nobody() {
 }
 
 #[test]
+fn each_hold_has_a_number_of_its_own() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    let first = bench.hold(&owner, KEPT);
+    bench.want(&["a"], &owner, KEPT);
+    let second = bench.granted().unwrap().hold;
+    assert_ne!(first.number(), second.number());
+}
+
+#[test]
 fn who_comes_after_the_deadline_asks_at_once() {
     let mut bench = Bench::new();
     let hold = bench.hold(&fresh(1), KEPT);

@@ -167,3 +167,20 @@ fn a_store_that_had_many_names_gives_room_back_and_keeps_some() {
     let (after, before) = with(2_000);
     assert_eq!(after, before, "it is filled to an eighth");
 }
+
+/// The clock alone would give it out again.
+#[test]
+fn a_name_is_remembered_while_the_clock_has_not_passed_its_last_fence() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let later = at(0) + Duration::from_millis(1);
+    let fence = |acquired: Acquired| match acquired {
+        Acquired::Granted(grants) => grants[0].block.first,
+        other => panic!("{other:?}"),
+    };
+    let one = Acquire { seen: Fence::new(Fence::at(later).get() - 1), ..private(1, 1) };
+    assert_eq!(fence(store.acquire(at(0), &one).unwrap()), Fence::at(later));
+    store.release(at(0), &release(&one));
+    // At the next request is looked for what can be forgotten.
+    store.acquire(later, &named(2, "b")).unwrap();
+    assert_eq!(fence(store.acquire(later, &private(1, 3)).unwrap()), Fence::at(later).plus(1));
+}

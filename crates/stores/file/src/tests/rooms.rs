@@ -45,11 +45,14 @@ fn the_files_of_the_dead_are_removed_and_what_they_kept_is_ended() {
     let dead = Acquire { kept: true, ..asking(2, 1, "dead") };
     let place = Place::at(&bench.config(), &bench.machine).unwrap();
     take(&store, &dead).unwrap();
+    assert!(take(&store, &Acquire { enlist: true, ..asking(2, 3, "living") }).is_none());
+    assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 1);
     place.forget(dead.request.client);
     take(&store, &Acquire { kept: false, ..asking(2, 2, "left behind on purpose") }).unwrap();
     assert_eq!(place.dead(), [dead.request.client]);
     let other = bench.open().unwrap();
     assert!(place.dead().is_empty());
+    assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 0, "it stays in line");
     assert!(take(&other, &asking(3, 1, "dead")).is_some());
     assert!(take(&other, &asking(3, 2, "living")).is_none());
     assert!(take(&other, &asking(3, 3, "left behind on purpose")).is_none());
