@@ -158,6 +158,23 @@ fn a_repeat_proposes_no_other_fences() {
     assert!(matches!(verdict, Some(Verdict::Failed { .. })), "{verdict:?}");
 }
 
+/// Whether the lease is still there nobody can tell then.
+#[test]
+fn a_repeat_ends_as_soon_as_every_server_has_failed() {
+    let clocks = clocks();
+    let (mut again, sends) = granted_by_two().repeat(at(10), &clocks);
+    for (nth, send) in sends.iter().enumerate() {
+        let verdict = again.verdict(at(11), &mut Rng::new(1));
+        assert!(verdict.is_none(), "{nth} of three have failed: {verdict:?}");
+        again.voted(at(11), &clocks, send.server, send.round, at(10), Err(failed(Outcome::Unknown)));
+    }
+    let verdict = again.verdict(at(11), &mut Rng::new(1));
+    assert!(
+        matches!(&verdict, Some(Verdict::Failed { error, .. }) if error.outcome() == Outcome::Unknown),
+        "{verdict:?}"
+    );
+}
+
 /// Before it forgot, a server may have taken a fence that is up to a second ahead of its clock.
 #[test]
 fn a_server_that_forgot_takes_no_fence_that_it_may_have_taken_before() {

@@ -38,6 +38,14 @@ fn renew(of: &Acquire, fence: Fence, term: Duration) -> Renew {
 }
 
 #[test]
+fn an_owner_that_comes_at_the_end_of_its_lease_is_granted_anew() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let first = granted(store.acquire(at(0), &request(1, 1)).unwrap());
+    let next = granted(store.acquire(at(1), &request(1, 2)).unwrap());
+    assert!(next.block.first > first.block.first && next.holds == 1, "{first:?}, {next:?}");
+}
+
+#[test]
 fn a_grant_lasts_as_long_as_its_lease() {
     let mut store = Reference::new(1, Duration::ZERO);
     let one = private(1, 1);
