@@ -108,6 +108,23 @@ fn a_lease_that_one_server_lost_is_not_lost() {
 }
 
 #[test]
+fn only_servers_that_vote_and_lost_what_a_majority_keeps_are_asked_anew() {
+    let recovering = Standing::Recovering { left: LEASE };
+    let vacant = |third: Reply<Upheld>, second: Reply<Upheld>| -> Vec<usize> {
+        let mut renewing = renewing();
+        for (server, reply) in [kept(30), second, third].into_iter().enumerate() {
+            renewing.answered(server, at(0), at(1), reply);
+        }
+        renewing.vacant(0).collect()
+    };
+    let lost = || upheld(Standing::Votes, Renewed::Lost);
+    assert_eq!(vacant(lost(), kept(30)), [2]);
+    assert_eq!(vacant(kept(30), kept(30)), []);
+    assert_eq!(vacant(upheld(recovering, Renewed::Lost), kept(30)), [], "it does not vote");
+    assert_eq!(vacant(lost(), lost()), [], "no majority has it");
+}
+
+#[test]
 fn a_lease_that_a_majority_lost_is_lost_at_once() {
     let mut renewing = renewing();
     renewing.answered(0, at(0), at(1), upheld(Standing::Votes, Renewed::Lost));
@@ -125,6 +142,16 @@ fn an_answer_that_is_not_about_each_lease_says_nothing() {
     }
     renewing.answered(2, at(0), at(1), kept(30));
     assert!(renewing.verdict(at(1)).unwrap().is_err(), "one is no majority");
+}
+
+#[test]
+fn a_grant_lasts_as_long_as_a_majority_has_it() {
+    let mut attempt = asked();
+    attempt.voted(at(1), &clocks(), 0, 1, at(0), says(Voted::Took { left: LEASE }));
+    attempt.voted(at(9), &clocks(), 1, 1, at(5), says(Voted::Took { left: LEASE / 2 }));
+    let verdict = attempt.verdict(at(9), &mut Rng::new(1));
+    let Some(Verdict::Granted(granted)) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(granted.left, LEASE / 2 + 5 * MS, "from when that server was asked");
 }
 
 #[test]
@@ -343,6 +370,34 @@ fn one_that_is_busy_and_one_that_is_slow_make_a_lock_busy() {
     };
     assert!(matches!(verdict(&[1]), Some(Verdict::Busy { .. })));
     assert!(matches!(verdict(&[1, 2]), Some(Verdict::Failed { .. })));
+}
+
+/// Servers that will never vote are not waited for beyond what the others could add; those that may come back are.
+#[test]
+fn what_cannot_get_better_is_told_at_once() {
+    let clocks = clocks();
+    let unfit = || Error::new(ErrorKind::Unfit, "acquire", "a replica").with_outcome(Outcome::NotApplied);
+    let fails = |error: &dyn Fn() -> Error, servers: usize| {
+        let mut attempt = asked();
+        for server in 0..servers {
+            attempt.voted(at(1), &clocks, server, 1, at(0), Err(error()));
+        }
+        attempt.verdict(at(1), &mut Rng::new(1))
+    };
+    let verdict = fails(&unfit, 2);
+    assert!(
+        matches!(&verdict, Some(Verdict::Failed { error, silent: false }) if error.kind() == ErrorKind::Unfit),
+        "{verdict:?}"
+    );
+    let unreachable = || failed(Outcome::NotApplied);
+    let verdict = fails(&unreachable, 2);
+    assert!(verdict.is_none(), "the third may say who holds it: {verdict:?}");
+    let verdict = fails(&unreachable, 3);
+    assert!(matches!(&verdict, Some(Verdict::Failed { silent: false, .. })), "{verdict:?}");
+    let mut attempt = asked();
+    attempt.tick(at(50), &clocks);
+    let verdict = attempt.verdict(at(50), &mut Rng::new(1));
+    assert!(matches!(&verdict, Some(Verdict::Failed { silent: true, .. })), "{verdict:?}");
 }
 
 #[test]
