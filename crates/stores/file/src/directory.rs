@@ -3,6 +3,7 @@
 //! Every directory and link on the way belongs to this user or to root, and nobody else can replace the next step, or the store is
 //! refused. Whatever is opened, made or removed after that goes by the descriptor, never by the path again.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,6 +47,9 @@ pub(crate) struct Directory {
 pub(crate) struct Site {
     pub(crate) directory: Directory,
     pub(crate) name: OsString,
+    /// Those of the log and its index: every write looks at both.
+    log: OsString,
+    index: OsString,
 }
 
 /// Who may use what is made for a store.
@@ -124,14 +128,18 @@ impl Site {
 
     /// The name of what stands beside the file.
     pub(crate) fn beside(&self, suffix: &str) -> OsString {
-        let mut name = self.name.clone();
-        name.push(suffix);
-        name
+        joined(&self.name, suffix)
     }
 
     /// What stands there: a link is not followed.
     pub(crate) fn stat(&self, suffix: &str) -> Result<Option<Stat>, Errno> {
-        match statat(&self.directory.open, self.beside(suffix), AtFlags::SYMLINK_NOFOLLOW) {
+        let name: Cow<'_, OsStr> = match suffix {
+            "" => self.name.as_os_str().into(),
+            "-wal" => self.log.as_os_str().into(),
+            "-shm" => self.index.as_os_str().into(),
+            suffix => self.beside(suffix).into(),
+        };
+        match statat(&self.directory.open, &*name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(fault) => Err(fault),
@@ -361,7 +369,8 @@ impl Walk {
         if !is_trusted(directory.stat.st_uid) {
             return Err(error::foreign_folder(&directory.path, directory.stat.st_uid));
         }
-        Ok(Some(Arc::new(Site { directory, name })))
+        let [log, index] = ["-wal", "-shm"].map(|suffix| joined(&name, suffix));
+        Ok(Some(Arc::new(Site { directory, name, log, index })))
     }
 }
 
@@ -420,6 +429,12 @@ fn make_directory(here: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
         Err(Errno::EXIST) => Ok(()),
         made => made,
     }
+}
+
+fn joined(name: &OsStr, suffix: &str) -> OsString {
+    let mut joined = name.to_owned();
+    joined.push(suffix);
+    joined
 }
 
 fn cannot_look(path: &Path, fault: Errno) -> Error {
