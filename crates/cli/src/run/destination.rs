@@ -134,9 +134,8 @@ fn open_special(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<fs::File>> 
     let is_special = |found: &Stat| {
         !matches!(kind(found), FileType::RegularFile | FileType::Symlink | FileType::Directory | FileType::Socket)
     };
-    if !statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| is_special(&found)) {
-        return Ok(None);
-    }
+    let Some(found) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().filter(is_special) else { return Ok(None) };
+    check_pipe(&found)?;
     let how = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let since = Instant::now();
     let file = loop {
@@ -150,12 +149,17 @@ fn open_special(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<fs::File>> 
     };
     // It may be another by now.
     let found = fstat(&file)?;
-    match kind(&found) {
-        FileType::Fifo if !is_trusted(&found) => {
+    check_pipe(&found)?;
+    if is_special(&found) { patient(file).map(Some) } else { Ok(None) }
+}
+
+/// A pipe of another user is neither waited for nor written to.
+fn check_pipe(found: &Stat) -> io::Result<()> {
+    match kind(found) {
+        FileType::Fifo if !is_trusted(found) => {
             Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is a pipe of another user"))
         }
-        _ if is_special(&found) => patient(file).map(Some),
-        _ => Ok(None),
+        _ => Ok(()),
     }
 }
 
