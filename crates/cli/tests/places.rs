@@ -94,13 +94,13 @@ const CASES: &[(&str, &str)] = &[
             pid=$(sed -n "s/.*'kill \([0-9]*\)'.*/\1/p" err); [ "$(cat /proc/$pid/comm)" = sleep ]
             # Longer than any lease of it was when it should have ended.
             sleep 8
-            expect 75 "busy" "$L" -s file:home/locks.db acquire a --no-wait
+            expect 75 "busy" $user "$L" -s file:home/locks.db acquire a --no-wait
             kill -0 "$pid"; kill -0 $runner
             kill "$pid"
             code=0; wait $runner || code=$?
             [ "$code" = 76 ] && grep -q "process $pid could not be ended, and the lock was kept until it ended" err
             grep -q '"reason":"time_ended"' home/report
-            expect 0 "" "$L" -s file:home/locks.db run a --no-wait -- true
+            expect 0 "" $user "$L" -s file:home/locks.db run a --no-wait -- true
         done
     "#,
     ),
