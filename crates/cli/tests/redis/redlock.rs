@@ -219,7 +219,7 @@ fn doctor_sees_who_is_gone() -> Checked {
     checks.at(&url(&servers[1])).has("reaching", "warn", "");
     checks.has("take and release", "ok", "");
     servers[2].kill()?;
-    let checks = run(&store, DOCTOR).is(78).checks();
+    let checks = run(&store, DOCTOR).is(69).checks();
     for server in &servers[1..] {
         checks.at(&url(server)).has("reaching", "fail", "");
     }

@@ -17,7 +17,7 @@ const STEP: usize = 1_000;
 const NAMED: usize = 5;
 /// The longest number that is shown of a fence.
 const FENCE_DIGITS: usize = 24;
-const CHECK: &str = "fences";
+const CHECK: &str = "fence records";
 
 /// Goes through the fences for a while.
 pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {

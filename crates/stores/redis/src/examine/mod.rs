@@ -70,7 +70,7 @@ impl Server {
         checks.extend(rights::check(self).await?);
         checks.push(self.scripts().await?);
         checks.push(unless_forbidden("without expiry", stuck::check(&self.store.0).await)?);
-        checks.push(unless_forbidden("fences", fences::check(&self.store.0).await)?);
+        checks.push(unless_forbidden("fence records", fences::check(&self.store.0).await)?);
         Ok(checks)
     }
 

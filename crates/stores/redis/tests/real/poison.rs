@@ -51,7 +51,7 @@ async fn unfit_until_reset() -> Checked {
             assert!(unhurt.fence().get() < clock + DAY, "{layout} {poison:?}: it spreads");
             unhurt.release().await?;
             let checks = Client::builder(&at).examine().await?;
-            let found = checks.iter().find(|check| check.check == "fences").ok_or("no such check")?;
+            let found = checks.iter().find(|check| check.check == "fence records").ok_or("no such check")?;
             assert!(found.verdict == Verdict::Fail && found.found.contains("x ("), "{layout}: {found:?}");
             // Not without being told.
             client.break_lock("x", Break::Now).await?;
@@ -65,7 +65,10 @@ async fn unfit_until_reset() -> Checked {
             );
             repaired.release().await?;
             let checks = Client::builder(&at).examine().await?;
-            assert!(checks.iter().any(|check| check.check == "fences" && check.verdict == Verdict::Ok), "{layout}");
+            assert!(
+                checks.iter().any(|check| check.check == "fence records" && check.verdict == Verdict::Ok),
+                "{layout}"
+            );
         }
     }
     Ok(())
@@ -118,6 +121,6 @@ async fn a_quorum_outvotes_it() -> Checked {
     let place = format!("//{}", servers[2].address());
     let config = Config::new("redis", &place, &[("layout".into(), "plain".into())], None)?;
     let checks = leasehold_redis::examine(&config).await?;
-    assert!(checks.iter().any(|check| check.check == "fences" && check.verdict == Verdict::Ok));
+    assert!(checks.iter().any(|check| check.check == "fence records" && check.verdict == Verdict::Ok));
     Ok(())
 }
