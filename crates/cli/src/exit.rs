@@ -4,7 +4,7 @@ use std::fmt;
 
 use leasehold::{Error, ErrorKind};
 
-use crate::human;
+use crate::{hints, human};
 
 /// How the process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ impl From<Error> for Failure {
         if let Some(hint) = error.hint() {
             message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
         }
-        let hint = error.hint().map_or_else(|| usual_hint(error.kind(), error.lock()), Into::into);
+        let hint = error.hint().map_or_else(|| usual_hint(error.kind(), error.lock()), hints::on_the_command_line);
         Self { hint: Some(hint), ..Self::new(Exit::of(error.kind()), message) }
     }
 }

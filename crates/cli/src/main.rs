@@ -5,6 +5,7 @@ mod bench;
 mod commands;
 mod events;
 mod exit;
+mod hints;
 mod human;
 mod names;
 mod outage;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
-use crate::{human, output, runtime, store};
+use crate::{hints, human, output, runtime, store};
 
 /// One line of JSON.
 #[derive(Serialize)]
@@ -24,6 +24,9 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
             Err(error) if error.is_retryable() => (vec![connection(&error)], Some(Exit::of(error.kind()))),
             examined => (examined?, None),
         };
+        for check in &mut checks {
+            check.advice = check.advice.take().map(|advice| hints::on_the_command_line(&advice));
+        }
         if settings.store.is_default {
             checks.insert(0, per_user());
         }

@@ -108,9 +108,9 @@ impl Rules {
         let (majority, servers) = (self.majority(), self.servers());
         let what = format!("no quorum: {majority} of {servers} servers must agree{states}");
         Error::new(ErrorKind::NoQuorum, operation, what).with_outcome(outcome).with_hint(match recovers {
-            true => "new servers, and those that may have forgotten, do not vote for a quarantine: wait for as long as they say, for example with a \
-                     longer limit (--wait); see docs/redlock.md",
-            false => "see that a majority of the servers is up and reached; 'leasehold doctor' looks at each",
+            true => "new servers, and those that may have forgotten, do not vote for a quarantine: wait for as long as they say, for example \
+                     with a longer limit; see docs/redlock.md",
+            false => "see that a majority of the servers is up and reached; leasehold::examine looks at each",
         })
     }
 }

@@ -79,7 +79,7 @@ fn told(error: rusqlite::Error) -> Error {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
             ErrorKind::Unfit,
             format!("the file cannot be written ({error})"),
-            "give this user the right to write the file and its folder, or name another with --store file:PATH",
+            "give this user the right to write the file and its folder, or name another as file:PATH",
         ),
         Some(ErrorCode::CannotOpen) => (
             ErrorKind::Unfit,
@@ -265,21 +265,20 @@ pub(crate) fn place(doing: &str, path: &Path, fault: io::Error) -> Error {
         Some(Errno::AGAIN) => "look at the limit of threads and processes (ulimit -u)",
         Some(Errno::MFILE | Errno::NFILE) => "look at the limit of open files (ulimit -n)",
         Some(Errno::NOMEM) => "there is too little memory; look at its limits too (ulimit -v)",
-        _ => "look at the rights of the folder, or name another file with --store file:PATH",
+        _ => "look at the rights of the folder, or name another file as file:PATH",
     };
     unfit(what).with_hint(hint).with_source(fault)
 }
 
 pub(crate) fn not_ours() -> Error {
-    unfit("the file is not a leasehold store, and was left as it is")
-        .with_hint("name another file with --store file:PATH")
+    unfit("the file is not a leasehold store, and was left as it is").with_hint("name another file as file:PATH")
 }
 
 pub(crate) fn newer(found: i64, known: i64) -> Error {
     unfit(format!(
         "the file was made by a newer leasehold (format {found}, this one knows {known}), and was left as it is"
     ))
-    .with_hint("use that version, or name another file with --store file:PATH")
+    .with_hint("use that version, or name another file as file:PATH")
 }
 
 pub(crate) fn older(found: i64, known: i64) -> Error {
@@ -296,7 +295,7 @@ pub(crate) fn not_entered() -> Error {
 
 pub(crate) fn read_only() -> Error {
     unfit("the file cannot be written by this user")
-        .with_hint("give this user the right to write it and its folder, or name another with --store file:PATH")
+        .with_hint("give this user the right to write it and its folder, or name another as file:PATH")
 }
 
 /// A limit of this process, for which SQLite has no word of its own.
@@ -351,7 +350,7 @@ pub(crate) fn not_a_new_boot() -> Error {
 
 pub(crate) fn somebodys_folder(folder: &Path) -> Error {
     unfit(format!("{} is needed for the processes that use the file, but is somebody else's", folder.display()))
-        .with_hint("name another file with --store file:PATH")
+        .with_hint("name another file as file:PATH")
 }
 
 pub(crate) fn forked() -> Error {

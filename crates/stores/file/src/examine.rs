@@ -17,7 +17,7 @@ use crate::machine::{self, Machine};
 use crate::opening::{self, Found};
 
 const RIGHTS: &str = "give this user, or a group of its, the right to write there (docs/file.md says how to share a file), or name \
-                      another with --store file:PATH";
+                      another as file:PATH";
 
 /// Looks at the machine, the place and the file. What stands there and is no store of ours is not looked at any further: opening it will
 /// say why, and nobody is to be told that something of theirs is damaged.

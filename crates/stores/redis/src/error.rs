@@ -157,7 +157,7 @@ struct Reason(ErrorKind, &'static str, &'static str);
 const BAD_LOGIN: Reason = Reason(
     ErrorKind::Unfit,
     "the server does not let us in",
-    "check user and password; one that is not in the URL is read from LEASEHOLD_PASSWORD",
+    "check user and password; one that is not in the URL is given with ClientBuilder::password",
 );
 const TOO_OLD: Reason = Reason(ErrorKind::Unfit, "the server is too old", "Redis 6.2 or newer is needed, or Valkey");
 const WRONG_TYPE: Reason = Reason(
@@ -166,7 +166,7 @@ const WRONG_TYPE: Reason = Reason(
     "choose another name, or ?layout=plain or ?layout=redisson as the others do; the key was left as it is",
 );
 const NO_RIGHTS: Reason =
-    Reason(ErrorKind::Unfit, "this user lacks rights", "'leasehold doctor' says which rights are needed");
+    Reason(ErrorKind::Unfit, "this user lacks rights", "leasehold::examine says which rights are needed");
 const READ_ONLY: Reason = Reason(ErrorKind::Unfit, "this server is a read-only replica", "connect to its master");
 const NO_MASTER: Reason =
     Reason(ErrorKind::Unreachable, "this server is a replica that has lost its master", "connect to its master");
@@ -207,7 +207,7 @@ const TOO_MANY: Reason =
 const NO_SUCH_COMMAND: Reason = Reason(
     ErrorKind::Unfit,
     "the server does not know a command that locks need",
-    "'leasehold doctor' says which commands are needed",
+    "leasehold::examine says which commands are needed",
 );
 const NO_SUCH_DATABASE: Reason =
     Reason(ErrorKind::Unfit, "the server has no such database", "its setting 'databases' says how many it has");

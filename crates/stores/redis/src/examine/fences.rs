@@ -39,7 +39,7 @@ pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {
         unfit.len(),
         named.join(", ")
     );
-    let advice = "these locks are refused; 'leasehold break NAME --yes --reset-fence' lets the fences of one begin again from the clock. A \
+    let advice = "these locks are refused; Client::break_lock (reset_fence) lets the fences of one begin again from the clock. A \
                   resource that has seen a larger fence refuses those until its own record is reset";
     Ok(Check::new(CHECK, Verdict::Fail, found).with_advice(advice))
 }

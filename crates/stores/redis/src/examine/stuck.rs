@@ -44,8 +44,7 @@ pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {
     let named: Vec<&str> = stuck.iter().take(NAMED).map(Name::as_str).collect();
     let more = if stuck.len() > NAMED { ", …" } else { "" };
     let found = format!("{} held for ever{among}: {}{more}", stuck.len(), named.join(", "));
-    let advice =
-        "'leasehold show NAME' says who holds it; if nobody does any more, 'leasehold break NAME --yes --now' frees it";
+    let advice = "Client::inspect says who holds it; if nobody does any more, Client::break_lock (Break::Now) frees it";
     Ok(Check::new(CHECK, Verdict::Warn, found).with_advice(advice))
 }
 
