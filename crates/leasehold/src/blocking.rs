@@ -3,6 +3,8 @@
 //! It blocks the thread, so an async task that calls it gets an error. Where tokio lets a thread block (`spawn_blocking`,
 //! `block_in_place`) it works.
 
+mod multi;
+
 use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -15,6 +17,8 @@ use std::time::Duration;
 use leasehold_core::port::BreakOptions;
 use leasehold_core::table::Loss;
 use leasehold_core::{Error, ErrorKind, Fence, Owner, WaitMode};
+
+pub use multi::{MultiGuard, MultiLock, lock_all};
 
 use crate::holder::{Holder, Status};
 use crate::lost::LostSignal;
