@@ -328,7 +328,8 @@ pub struct Lingering {
     pub last: Option<Holder>,
 }
 
-/// News that a lock may be free. Never proof: after it, ask the store.
+/// News that a lock may be free, or no longer its holder's. Never proof: after it, ask the store. A client that holds the lock
+/// renews it at once, and so learns of a break; it does so at most ten times a second.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Hint {
     /// This name may be free.

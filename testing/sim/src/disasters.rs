@@ -136,6 +136,17 @@ impl World {
                 self.hint(hints);
             }
         }
+        if self.chance.permille(500) {
+            self.hint_holders(number);
+        }
+    }
+
+    /// A store may tell those who hold a lock that it was broken: they look at once.
+    fn hint_holders(&mut self, name: usize) {
+        for client in 0..self.processes.len() {
+            let after = self.processes[client].latency + self.chance.within(0..MS);
+            self.agenda.add(self.at + after, Event::Hint { client, name: Some(name) });
+        }
     }
 
     /// The clock of a machine stands still, as if no time passed; the wall clock tells it a while after.

@@ -91,7 +91,7 @@ pub fn reasons(bug: Bug) -> &'static [&'static str] {
             &["exclusion", "backing", "fence order", "lost before", "only the holder releases", "results of release"]
         }
         Bug::LostOnlyByReply => &["lost before", "invalid stays invalid"],
-        Bug::KeeperStopsAtPartialRelease => &["keeping"],
+        Bug::KeeperStopsAtPartialRelease => &["keeping", "results of extend"],
         Bug::BlockNotRecorded
         | Bug::FenceOfRecordOnly
         | Bug::LossUnsuspected

@@ -105,7 +105,7 @@ impl Table {
             let request = RequestId { client, number };
             let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
             let kept = want.options.ends_with_process();
-            Series { number, owner, asker: id, names: want.names.clone(), kept, taint: None, over: now }
+            Series { number, owner, asker: id, names: want.names.clone(), kept, taint: None, executed: now, over: now }
         });
         series.asker = id;
         let lease = want.options.lease();
@@ -164,6 +164,9 @@ impl Table {
         debug_assert_eq!(entry.ask, Ask::Calling);
         match reply {
             Ok(Answered { at, result }) => {
+                if std::mem::take(&mut entry.silent) {
+                    entry.queue.end_patience();
+                }
                 if series.taint.is_some_and(|taint| at > taint) && !series.is_group() {
                     series.taint = None;
                 }
@@ -187,6 +190,7 @@ impl Table {
                     series.taint = series.taint.max(Some(not_after));
                     // Where the store's clock stands is known to within one call, so `not_after` may be two calls away.
                     let executed = sent + self.jumped_meanwhile + self.settings.call_limit * 2;
+                    series.executed = series.executed.max(executed);
                     series.over = series.over.max(lease::surely_over(executed, lease));
                     if let Names::Many(names) = series.names.clone() {
                         self.listed(&names);
@@ -273,6 +277,7 @@ impl Table {
             taint: series.taint.unwrap_or_default(),
             renew_due: lease::renew_due(sent, left),
             renewing: false,
+            check: false,
             kept: series.kept,
             outlasts: false,
             at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },

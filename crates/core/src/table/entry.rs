@@ -50,10 +50,14 @@ pub(crate) struct Contest {
     pub(crate) enlisted: bool,
     /// A hint came while a call was under way.
     pub(crate) hinted: bool,
+    /// A hint about what is held here is not followed before then.
+    pub(crate) check_from: Moment,
     /// Refusals or failures in a row, for growing pauses.
     pub(crate) attempts: u32,
     /// Who held it when the store refused it last.
     pub(crate) busy: Option<Box<Busy>>,
+    /// Calls failed, and none was answered since.
+    pub(crate) silent: bool,
 }
 
 /// What stands where nobody wants a name.
@@ -71,8 +75,10 @@ impl Contest {
         watched: false,
         enlisted: false,
         hinted: false,
+        check_from: Moment::from_nanos(0),
         attempts: 0,
         busy: None,
+        silent: false,
     };
 
     pub(crate) fn enqueue(&mut self, id: TicketId, ticket: Ticket) {
@@ -90,6 +96,18 @@ impl Contest {
     pub(crate) fn refused(&mut self, busy: Busy) {
         self.watched |= matches!(busy.news, News::Coming | News::Sure);
         self.busy = Some(Box::new(busy));
+    }
+
+    /// The store does not answer the first in line, and never did: the patience of those behind it begins, though it is not their turn.
+    pub(crate) fn begin_patience(&mut self, now: Moment, asker: Option<TicketId>, usual: Duration) {
+        let heard = |id| self.queue.get(id).is_some_and(|ticket| ticket.patience == Some(Moment::NEVER));
+        if asker.is_some_and(heard) {
+            return;
+        }
+        self.silent = true;
+        for (_, ticket) in self.queue.iter_mut().filter(|(id, _)| Some(*id) != asker) {
+            ticket.patience.get_or_insert_with(|| ticket.want.patience(now, usual));
+        }
     }
 
     pub(crate) fn head(&self) -> Option<(TicketId, &Ticket)> {
@@ -110,6 +128,7 @@ impl Contest {
             && self.leaving.is_empty()
             && self.queue.is_empty()
             && self.give_way <= now
+            && self.check_from <= now
             && self.turns == 0
             && !self.watched
             && !self.enlisted
@@ -170,6 +189,8 @@ pub(crate) struct Series {
     pub(crate) kept: bool,
     /// A sending whose answer was lost may be executed until then, by the store's clock.
     pub(crate) taint: Option<StoreTime>,
+    /// By our own clock no such sending is executed after this, unless the network held it up for longer than any call lasts.
+    pub(crate) executed: Moment,
     /// And here, what it may have granted is over.
     pub(crate) over: Moment,
 }
@@ -178,7 +199,8 @@ pub(crate) struct Series {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) want: Want,
-    /// Errors are final from then on, unless the store has answered once. Not before it is this task's turn to ask.
+    /// Errors are final from then on, unless the store has answered once. None before it is this task's turn to ask, or the store does
+    /// not answer the one before it.
     pub(crate) patience: Option<Moment>,
 }
 
@@ -204,6 +226,8 @@ pub(crate) struct Held {
     pub(crate) taint: StoreTime,
     pub(crate) renew_due: Moment,
     pub(crate) renewing: bool,
+    /// The store is asked whether it still has the lease, though nobody needs it for longer: a hint came.
+    pub(crate) check: bool,
     /// The store may end it with this process.
     pub(crate) kept: bool,
     /// The store may keep it beyond the end of the guards that are left, because another guard needed it for longer. It is given back
@@ -288,6 +312,7 @@ impl Entry {
         let Some(contest) = &mut self.contest else { return };
         if let Some(series) = &mut contest.series {
             series.over = series.over + span;
+            series.executed = series.executed + span;
         }
         if let Ask::Withdrawing { give_up, .. } = &mut contest.ask {
             *give_up = *give_up + span;
@@ -516,11 +541,21 @@ impl Held {
         self.holds.iter().map(|hold| hold.end).max().unwrap_or_default()
     }
 
+    /// Somebody here needs it for longer than the store has it.
+    pub(crate) fn is_needed_longer(&self) -> bool {
+        self.needed_until() > self.deadline
+    }
+
+    /// It is renewed when that is due: somebody needs it for longer, or wants to know whether the store still has it.
+    pub(crate) fn is_to_be_renewed(&self) -> bool {
+        self.check || self.is_needed_longer()
+    }
+
     fn due(&self) -> Moment {
         if let Some(releasing) = &self.releasing {
             return if self.is_shared() { releasing.again } else { releasing.again.min(self.over) };
         }
-        let renew = if self.needed_until() > self.deadline { self.renew_due } else { Moment::NEVER };
+        let renew = if self.is_to_be_renewed() { self.renew_due } else { Moment::NEVER };
         let ends = self.holds.iter().map(|hold| hold.end).min().unwrap_or(Moment::NEVER);
         renew.min(ends).min(self.deadline)
     }

@@ -313,6 +313,7 @@ impl Table {
             taint: series.taint.unwrap_or_default(),
             renew_due: Moment::NEVER,
             renewing: false,
+            check: false,
             kept: series.kept,
             outlasts: false,
             at_least: now,

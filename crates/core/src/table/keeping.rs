@@ -62,15 +62,18 @@ impl Table {
         }
         self.end_holds(now, name, out);
         if let Some(held) = self.entries.get_mut(name).and_then(Entry::live)
-            && held.needed_until() > held.deadline
+            && held.is_to_be_renewed()
             && now >= held.renew_due
         {
+            held.check = false;
             if held.renewing {
                 out.push(Output::RenewalLate(name.clone(), held.deadline.since(now)));
             }
             held.renewing = true;
             held.renew_due = lease::renew_hanging(now, held.short_of(now));
             let term = held.keep().min(lease::to_last(held.needed_until().since(now)));
+            // A check lengthens nothing: the store has the lease for longer than its holder counts on.
+            let term = if held.is_needed_longer() { term } else { held.deadline.since(now) };
             held.may_last(now + self.settings.call_limit, term);
             renewals.push((held.renewal(self.settings.client, name, term), held.number));
         }
@@ -187,6 +190,9 @@ impl Table {
     fn not_renewed(&mut self, now: Moment, sent: Moment, name: &Name, error: Arc<Error>, out: &mut Outputs) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         held.renew_due = held.renew_due.min(lease::renew_again(now, held.short_of(now)));
+        if !held.is_needed_longer() {
+            return; // it was but a check, and no hint is owed an answer
+        }
         self.renewal_failed(now, sent, name, error, out);
     }
 

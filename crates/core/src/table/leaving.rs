@@ -59,7 +59,7 @@ impl Table {
                     entry.leaving.swap_remove(at);
                 }
                 if let Released::Released { .. } = answered.result {
-                    self.hint(now, name, out);
+                    self.hint_waiters(now, name, out);
                 }
             }
             Err(_) => {

@@ -292,7 +292,9 @@ impl Table {
             (What::Release { name, number, hold }, Answer::Release(reply)) => {
                 self.released(now, &name, number, hold, reply, out);
             }
-            (What::Withdraw { name, number }, Answer::Release(reply)) => self.withdrawn(now, &name, number, reply, out),
+            (What::Withdraw { name, number }, Answer::Release(reply)) => {
+                self.withdrawn(now, sent, &name, number, reply, out);
+            }
             (What::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
             (What::Lengthen { name, number, ticket, then }, Answer::Renew(reply)) => {
                 self.lengthened(now, sent, &name, number, ticket, then, reply, out);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::entry::Ticket;
 use super::types::TicketId;
+use crate::time::Moment;
 
 /// Tickets in the order of their numbers, which is the order in which they came. The first has a place of its own, so that one who
 /// finds nobody before it costs no allocation. The ends are quick; leaving from the middle moves the shorter side.
@@ -68,6 +69,17 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
+    }
+
+    /// The store has answered: those whose turn it was not have all their patience when it comes.
+    pub(crate) fn end_patience(&mut self) {
+        for (_, ticket) in self.iter_mut().filter(|(_, ticket)| ticket.patience != Some(Moment::NEVER)) {
+            ticket.patience = None;
+        }
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (TicketId, &mut Ticket)> {
+        self.first.iter_mut().chain(&mut self.rest).map(|(id, ticket)| (*id, ticket))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TicketId, &Ticket)> {

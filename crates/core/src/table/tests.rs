@@ -595,6 +595,66 @@ fn whoever_waited_long_for_its_turn_has_all_its_patience_then() {
     assert!(fails(&mut bench), "it asks in vain for six seconds");
 }
 
+impl Bench {
+    /// Wakes whoever sleeps, has its call fail, and answers who was told that it cannot have the lock.
+    fn ask_in_vain(&mut self, sleeper: TicketId) -> Vec<TicketId> {
+        if !self.out.iter().any(|output| matches!(output, Output::To(_, Told::Call(_)))) {
+            self.step(Input::Woke(sleeper, named("a")));
+        }
+        let (ask, _) = self.call();
+        self.step(Input::Answer(ask, Answer::Acquire(Err(unreached()))));
+        let failed = |output: &Output| match output {
+            Output::To(id, Told::Failed(_)) => Some(*id),
+            _ => None,
+        };
+        self.out.iter().filter_map(failed).collect()
+    }
+}
+
+/// One with a long limit asks in vain; whoever waits behind it has patience of its own.
+#[test]
+fn whoever_waits_behind_one_that_is_never_answered_is_told_when_its_own_patience_is_over() {
+    let mut bench = Bench::new();
+    let long = bench.table.ticket();
+    let until = Some(bench.now + Duration::from_secs(3_600));
+    let (names, options) = (Names::new([named("a")]).unwrap(), Arc::new(Options::default()));
+    let want = Want { names, owner: fresh(1), options, about: Arc::default(), once: false, until };
+    bench.step(Input::Acquire(long, want));
+    let call = std::mem::take(&mut bench.out);
+    let behind = bench.want(&["a"], &fresh(2), KEPT);
+    bench.out = call;
+    assert!(bench.ask_in_vain(long).is_empty(), "its patience has only begun");
+    bench.pass(Duration::from_secs(4));
+    let later = bench.want(&["a"], &fresh(3), KEPT);
+    assert!(bench.ask_in_vain(long).is_empty());
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(bench.ask_in_vain(long), [behind], "patience is five seconds");
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.ask_in_vain(long), [later]);
+}
+
+/// Once the store has answered, an outage is waited for: nobody behind is told, and each has all its patience when its turn comes.
+#[test]
+fn whoever_waits_behind_one_that_was_answered_rides_out_the_outage() {
+    let mut bench = Bench::new();
+    let first = bench.want(&["a"], &fresh(1), KEPT);
+    let call = std::mem::take(&mut bench.out);
+    let behind = bench.want(&["a"], &fresh(2), KEPT);
+    bench.out = call;
+    assert!(bench.ask_in_vain(first).is_empty());
+    bench.pass(Duration::from_secs(4));
+    bench.step(Input::Woke(first, named("a")));
+    let (ask, _) = bench.call();
+    bench.busy_with(ask, "a", News::Coming);
+    bench.pass(Duration::from_secs(4));
+    assert!(bench.ask_in_vain(first).is_empty(), "the store had answered");
+    bench.step(Input::Cancel(first, named("a")));
+    bench.pass(Duration::from_secs(4));
+    assert!(bench.ask_in_vain(behind).is_empty(), "it has only begun to ask");
+    bench.pass(Duration::from_secs(6));
+    assert_eq!(bench.ask_in_vain(behind), [behind]);
+}
+
 fn unreached() -> Error {
     Error::new(ErrorKind::Unreachable, "acquire", "nobody is there").with_outcome(Outcome::NotApplied)
 }

@@ -15,6 +15,9 @@ use crate::port::{Busy, News};
 use crate::time::Moment;
 use crate::waiting;
 
+/// A lease is checked at most once in this time, however many hints come.
+const CHECK_PAUSE: Duration = Duration::from_millis(100);
+
 impl Table {
     /// Those who ask just once are refused when the store refused, or when another task here got it.
     pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
@@ -135,12 +138,17 @@ impl Table {
         let planted = self.settings.planted;
         let asker = entry.series.as_ref().map(|series| series.asker);
         let asker = asker.or_else(|| entry.head().map(|(id, _)| id));
+        if error.is_retryable() {
+            entry.begin_patience(now, asker, self.settings.patience);
+        }
         let is_final = |(id, ticket): (TicketId, &Ticket)| {
+            let is_over = ticket.patience.is_some_and(|over| now >= over);
             let asked = Some(id) == asker
                 && (!error.is_retryable()
-                    || (ticket.patience.is_some_and(|over| now >= over) || planted.is(Bug::PatienceIgnored))
-                        && !planted.is(Bug::PatienceEndless));
-            (asked || ticket.want.once).then_some(id)
+                    || (is_over || planted.is(Bug::PatienceIgnored)) && !planted.is(Bug::PatienceEndless));
+            // Those behind it would hear of the silence only when their turn comes.
+            let behind = entry.silent && error.is_retryable() && is_over && !planted.is(Bug::PatienceEndless);
+            (asked || behind || ticket.want.once).then_some(id)
         };
         let failed: SmallVec<[TicketId; 1]> = entry.queue.iter().filter_map(is_final).collect();
         for id in failed {
@@ -161,6 +169,7 @@ impl Table {
         self.sleep_after_failure(now, name, out);
     }
 
+    /// Sends the first in line to sleep for a while, as a call for it failed.
     pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         self.refuse_tries_now(name, out);
         let Some(entry) = self.entries.get_mut(name) else { return };
@@ -221,7 +230,29 @@ impl Table {
         self.settle(now, &home, out);
     }
 
+    /// A hint about one name. Where it is held here, something may have happened to the lease: its holder may have been taken its right.
     pub(super) fn hint(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        self.check_held(now, name, out);
+        self.hint_waiters(now, name, out);
+    }
+
+    /// Asks the store soon whether it still has what is held here, but not all the time: hints may come in numbers.
+    fn check_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let from = now.max(entry.check_from);
+        match entry.live() {
+            // What is about to end is known soon enough, and is less than stores take.
+            Some(held) if !held.check && held.deadline > from + CHECK_PAUSE * 2 => {
+                held.check = true;
+                held.renew_due = held.renew_due.min(from);
+            }
+            _ => return,
+        }
+        entry.check_from = from + CHECK_PAUSE;
+        self.settle(now, name, out);
+    }
+
+    pub(super) fn hint_waiters(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.hinted = true;
         entry.turns = 0;
@@ -236,7 +267,7 @@ impl Table {
         let mut names: Vec<Name> = self.entries.keys().cloned().collect();
         names.sort();
         for name in &names {
-            self.hint(now, name, out);
+            self.hint_waiters(now, name, out);
         }
     }
 

@@ -55,10 +55,12 @@ impl Table {
         self.settle(now, name, out);
     }
 
-    /// The answer to a withdrawal: it settles the matter only after the last moment at which the acquire could be executed.
+    /// The answer to a withdrawal: it settles the matter only after the last moment at which the acquire could be executed. Where the
+    /// store's clock was set back, that moment may be long away by it; then our own clock decides.
     pub(super) fn withdrawn(
         &mut self,
         now: Moment,
+        sent: Moment,
         name: &Name,
         number: u64,
         reply: Reply<Released>,
@@ -67,15 +69,18 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(series) = entry.series.as_ref().filter(|series| series.number == number) else { return };
         let (Some(taint), Ask::Withdrawing { give_up, .. }) = (series.taint, &entry.ask) else { return };
-        let give_up = *give_up;
+        let (give_up, settled) = (*give_up, sent > series.executed);
+        let until_settled = series.executed.since(now);
         let again = match reply {
-            Ok(answered) if answered.at > taint || self.settings.planted.is(Bug::ReleaseOvertakesAcquire) => {
+            Ok(answered)
+                if answered.at > taint || settled || self.settings.planted.is(Bug::ReleaseOvertakesAcquire) =>
+            {
                 entry.series = None;
                 entry.ask = Ask::Idle;
                 entry.attempts = 0;
                 return self.pursue(now, name, out);
             }
-            Ok(answered) => now + taint.since(answered.at) + Duration::from_millis(1),
+            Ok(answered) => now + taint.since(answered.at).min(until_settled) + Duration::from_millis(1),
             Err(_) => {
                 entry.attempts += 1;
                 now + waiting::retry_pause(&mut self.rng, entry.attempts)

@@ -506,6 +506,70 @@ fn a_lease_is_renewed_for_no_longer_than_the_guards_that_live_ask_for() {
     assert_eq!(term_of(&bench.call().1), LEASE);
 }
 
+/// So that a holder learns at once that its lock was broken, where the store tells it.
+#[test]
+fn a_hint_about_what_is_held_has_it_renewed_at_once() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), KEPT);
+    bench.pass(MS);
+    bench.step(Input::Hint(named("a")));
+    assert_eq!(bench.table.next_timer(), Some(bench.now));
+    bench.ring();
+    let (renewal, request) = bench.call();
+    assert_eq!(term_of(&request), LEASE);
+    bench.renewed(renewal, Renewed::Broken);
+    assert_eq!(bench.lost(), [(hold, Loss::Broken)]);
+}
+
+#[test]
+fn hints_about_what_is_held_are_followed_ten_times_a_second_at_most() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), Term::Kept(LEASE * 10));
+    let begin = bench.now;
+    let mut sent = Vec::new();
+    for _ in 0..200 {
+        bench.step(Input::Hint(named("a")));
+        while bench.table.next_timer().is_some_and(|due| due <= bench.now) {
+            bench.step(Input::Tick);
+            sent.push(bench.now.since(begin));
+            let (renewal, _) = bench.call();
+            bench.renewed(renewal, Renewed::Kept { left: LEASE });
+        }
+        bench.pass(MS);
+    }
+    assert_eq!(sent, [Duration::ZERO, MS * 100]);
+    assert!(bench.left(hold).is_some());
+}
+
+#[test]
+fn a_hint_about_a_fixed_lease_lengthens_nothing() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), FIXED);
+    let (end, next) = (bench.left(hold).unwrap(), bench.table.next_timer());
+    bench.pass(MS);
+    bench.step(Input::Hint(named("a")));
+    bench.ring();
+    let (check, request) = bench.call();
+    assert_eq!(term_of(&request), end - MS);
+    assert!(bench.table.next_timer() == next, "it is asked once");
+    bench.step(Input::Answer(check, Answer::Renew(Err(unknown()))));
+    assert!(bench.out.is_empty(), "{:?}", bench.out);
+    assert_eq!((bench.left(hold), bench.table.next_timer()), (Some(end - MS), next));
+    bench.step(Input::HintAll);
+    assert_eq!(bench.table.next_timer(), next, "a reconnection is no reason to ask for every lock at once");
+}
+
+#[test]
+fn a_hint_about_a_fixed_lease_finds_out_that_it_was_broken() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(&fresh(1), FIXED);
+    bench.step(Input::Hint(named("a")));
+    bench.ring();
+    let (check, _) = bench.call();
+    bench.renewed(check, Renewed::Broken);
+    assert_eq!(bench.lost(), [(hold, Loss::Broken)]);
+}
+
 #[test]
 fn a_re_entry_that_is_short_enough_asks_nobody() {
     let mut bench = Bench::new();

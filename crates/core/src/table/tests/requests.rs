@@ -345,6 +345,31 @@ fn a_wish_that_was_taken_back_is_released_without_a_fence_until_that_is_certain(
     assert!(bench.table.is_empty());
 }
 
+/// A store whose clock was set back by an hour would keep the name from this client for as long; others get it at once.
+#[test]
+fn a_withdrawal_is_settled_by_our_own_clock_where_the_store_s_was_set_back() {
+    let mut bench = Bench::new();
+    let id = bench.want(&["a"], &explicit(), KEPT);
+    let (ask, _) = bench.call();
+    let asked = bench.now;
+    bench.step(Input::Answer(ask, Answer::Acquire(Err(unknown()))));
+    bench.step(Input::Cancel(id, named("a")));
+    let mut sent = Vec::new();
+    while !bench.table.is_empty() {
+        let (withdraw, _) = bench.call();
+        sent.push(bench.now);
+        let at = store_time(bench.now) - Duration::from_secs(3_600);
+        bench.step(Input::Answer(withdraw, Answer::Release(Ok(Answered { at, result: Released::NotHeld }))));
+        if let Some(due) = bench.table.next_timer() {
+            bench.now = due;
+            bench.step(Input::Tick);
+        }
+    }
+    // One at once, and one when no sending of the acquire can be executed any more.
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    assert!(sent[1] > asked + CALL * 2 && sent[1] < asked + CALL * 3, "{sent:?}");
+}
+
 #[test]
 fn a_withdrawal_is_repeated_until_what_it_is_about_is_over() {
     let mut bench = Bench::new();
