@@ -352,6 +352,7 @@ fn a_lock_that_a_majority_has_for_one_owner_is_not_split() {
         let Some(Verdict::Busy { busy, split }) = verdict else { panic!("{verdict:?}") };
         assert_eq!(split, expected);
         assert_eq!(busy.free_in == Some(LEASE), !expected, "{:?}", busy.free_in);
+        assert!(busy.free_in >= Some(MS), "it would ask again at once");
     }
 }
 

@@ -211,6 +211,18 @@ fn a_ballot_that_was_too_far_ahead_of_the_clock_stays_refused() {
     assert!(takes(&mut store, at(3), &ballot(1, fence_at(3) + 1, 1)));
 }
 
+/// Two clients may propose the same fence, and a majority grant it to one of them.
+#[test]
+fn a_ballot_joins_neither_another_owners_grant_nor_one_that_was_broken() {
+    let mut store = Reference::new(1, FENCES_KEPT_FOR);
+    let first = fence_at(1);
+    assert!(takes(&mut store, at(1), &ballot(1, first, 1)));
+    let others = Ballot { again: true, ..ballot(2, first, 1) };
+    assert!(matches!(store.vote(at(1), &others, Fence::NONE), Voted::Busy(_)));
+    store.break_lock(at(1), &Name::new("a").unwrap(), Break::AtLeaseEnd.into());
+    assert!(matches!(store.vote(at(1), &ballot(1, first, 1), Fence::NONE), Voted::Busy(_)));
+}
+
 #[test]
 fn a_ballot_is_no_repeat_once_its_lease_is_over() {
     let mut store = Reference::new(1, FENCES_KEPT_FOR);

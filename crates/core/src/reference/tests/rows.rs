@@ -46,6 +46,17 @@ fn an_owner_that_comes_at_the_end_of_its_lease_is_granted_anew() {
 }
 
 #[test]
+fn one_who_gives_everything_back_gives_nothing_of_another_owner() {
+    let mut store = Reference::new(1, Duration::ZERO);
+    let one = request(1, 1);
+    granted(store.acquire(at(0), &one).unwrap());
+    let everything = |of: &Acquire| Release { give: Give::All, ..release(of) };
+    assert_eq!(store.release(at(0), &everything(&other(2))).0, Released::NotHeld);
+    busy(store.acquire(at(0), &other(3)).unwrap());
+    assert_eq!(store.release(at(1), &everything(&one)).0, Released::NotHeld, "its lease has ended");
+}
+
+#[test]
 fn a_grant_lasts_as_long_as_its_lease() {
     let mut store = Reference::new(1, Duration::ZERO);
     let one = private(1, 1);

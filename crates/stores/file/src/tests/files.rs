@@ -201,3 +201,30 @@ fn a_renewal_says_how_much_is_left() {
     let grant = take(&store, &held).unwrap();
     assert_eq!(renew(&store, &held, grant.block.first).unwrap(), Renewed::Kept { left: LEASE });
 }
+
+/// Those who wait for one that is kept no longer are to wait for its lease, though its process ends.
+#[test]
+fn a_renewal_that_keeps_no_longer_is_on_the_disk() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let held = Acquire { kept: true, ..asking(1, 1, "a") };
+    let fence = take(&store, &held).unwrap().block.first;
+    assert_eq!(bench.sql("SELECT kept FROM holds"), 1);
+    let lease = Lease { name: name("a"), owner: held.owner.clone(), fence };
+    now(store.renew(vec![Renew { lease, hold: Some(held.request), term: LEASE, kept: false }])).unwrap();
+    assert_eq!(bench.sql("SELECT kept FROM holds"), 0);
+}
+
+#[test]
+fn a_hold_that_is_given_back_leaves_the_others_of_its_client() {
+    let bench = Bench::new();
+    let store = bench.open().unwrap();
+    let owner = StoreOwner::Shared("me".into());
+    let [first, second] = [1, 2].map(|number| Acquire { owner: owner.clone(), ..asking(1, number, "a") });
+    for hold in [&first, &second] {
+        take(&store, hold).unwrap();
+    }
+    assert_eq!(give(&store, &second).unwrap(), Released::StillHeld(1));
+    assert!(take(&store, &asking(2, 1, "a")).is_none(), "one hold of its owner is left");
+    assert_eq!(give(&store, &first).unwrap(), Released::Released { waiters: Some(0) });
+}
