@@ -88,7 +88,7 @@ const CASES: &[(&str, &str)] = &[
         [ "$($user ./as-root --reuid 0 id -ru)" = 0 ] || { echo "set-uid programs do not work here"; exit 1; }
         for times in "--keep 3s --max-hold 4s" "--lease 4s"; do
             $user "$L" -s file:home/locks.db run a $times --grace 1s --report home/report -- \
-                ./as-root --reuid 0 sleep 600 2> err & runner=$!
+                ./as-root --reuid 0 sleep 50 > /dev/null 2> err & runner=$!
             until grep -q "may not end" err; do kill -0 $runner; sleep 0.01; done
             grep -q "is kept until it ends" err; grep -q "sudo leasehold run" err
             pid=$(sed -n "s/.*'kill \([0-9]*\)'.*/\1/p" err); [ "$(cat /proc/$pid/comm)" = sleep ]
