@@ -86,14 +86,14 @@ const CASES: &[(&str, &str)] = &[
         cp "$(command -v setpriv)" as-root; chmod 4755 as-root
         mkdir home; chown 4001 home; export HOME="$PWD/home"
         [ "$($user ./as-root --reuid 0 id -ru)" = 0 ] || { echo "set-uid programs do not work here"; exit 1; }
-        for times in "--keep 3s --max-hold 4s" "--lease 4s"; do
-            $user "$L" -s file:home/locks.db run a $times --grace 1s --report home/report -- \
+        for times in "--keep 6s --max-hold 6s" "--lease 6s"; do
+            $user "$L" -s file:home/locks.db run a $times --grace 2s --report home/report -- \
                 ./as-root --reuid 0 sleep 50 > /dev/null 2> err & runner=$!
             until grep -q "may not end" err; do kill -0 $runner; sleep 0.01; done
             grep -q "is kept until it ends" err; grep -q "sudo leasehold run" err
             pid=$(sed -n "s/.*'kill \([0-9]*\)'.*/\1/p" err); [ "$(cat /proc/$pid/comm)" = sleep ]
             # Longer than any lease of it was when it should have ended.
-            sleep 8
+            sleep 9
             expect 75 "busy" $user "$L" -s file:home/locks.db acquire a --no-wait
             kill -0 "$pid"; kill -0 $runner
             kill "$pid"
