@@ -105,17 +105,26 @@ pub(crate) fn no_thread(cause: std::io::Error) -> Error {
         .with_hint("look at the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
 }
 
-/// Connecting failed: nothing was sent.
-pub(crate) fn unconnected(cause: RedisError) -> Error {
+/// Connecting failed: nothing was sent but the login. A server may repeat that in its answer, whole or in part: where there was a
+/// password, nothing of the server's text is shown or kept.
+pub(crate) fn unconnected(cause: RedisError, has_password: bool) -> Error {
     let error = match cause.kind() {
         redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
             let what = format!("what answers there is no Redis server ({})", cause.category());
-            let error = Error::new(ErrorKind::Unfit, "connect", what).with_source(cause);
+            let error = Error::new(ErrorKind::Unfit, "connect", what);
             error.with_hint("check host and port; a server that wants TLS cannot be used yet")
         }
+        redis::ErrorKind::Io => of(cause),
+        _ if has_password => explained(&cause, known_code(&cause).unwrap_or_default()),
         _ => of(cause),
     };
     error.during("connect").with_outcome(Outcome::NotApplied)
+}
+
+/// The code of a server's error, where it is one that servers have: any other word may be part of the login.
+fn known_code(cause: &RedisError) -> Option<&'static str> {
+    let code = cause.code()?;
+    CODES.iter().map(|(known, _)| *known).find(|known| *known == code)
 }
 
 /// Connecting took too long.
@@ -126,11 +135,19 @@ pub(crate) fn connects_too_long(limit: Duration) -> Error {
 
 /// A call failed.
 pub(crate) fn of(cause: RedisError) -> Error {
-    let said = |kind, what: &str| Error::new(kind, "call", format!("{what}: {}", shortened(&cause)));
-    let error = match cause.kind() {
+    explained(&cause, &shortened(&cause)).with_source(cause)
+}
+
+/// What a failure means, with so much of the server's own words as may be shown.
+fn explained(cause: &RedisError, words: &str) -> Error {
+    let said = |kind, what: &str| match words {
+        "" => Error::new(kind, "call", what),
+        words => Error::new(kind, "call", format!("{what}: {words}")),
+    };
+    match cause.kind() {
         redis::ErrorKind::AuthenticationFailed => of_reason(&BAD_LOGIN, &said),
         redis::ErrorKind::RESP3NotSupported => of_reason(&TOO_OLD, &said),
-        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => of_server(&cause, &said),
+        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => of_server(cause, &said),
         redis::ErrorKind::Io if cause.is_timeout() => {
             let what = "the server did not answer in time";
             Error::new(ErrorKind::Unreachable, "call", what).with_outcome(Outcome::Unknown)
@@ -141,8 +158,7 @@ pub(crate) fn of(cause: RedisError) -> Error {
         }
         redis::ErrorKind::Io => said(ErrorKind::Unreachable, "the connection failed").with_outcome(Outcome::Unknown),
         _ => said(ErrorKind::Internal, "an answer that was not expected").with_outcome(Outcome::Unknown),
-    };
-    error.with_source(cause)
+    }
 }
 
 /// Whether this user may not send such a command, or the server has none of that name.
@@ -257,7 +273,7 @@ fn of_server(cause: &RedisError, said: &dyn Fn(ErrorKind, &str) -> Error) -> Err
         // Where in which script it came about is of no use to people.
         Some(reason) if *reason == WRONG_TYPE => of_reason(reason, &|kind, what| Error::new(kind, "call", what)),
         Some(reason) => of_reason(reason, said),
-        None => said(ErrorKind::Unfit, "the server refused"),
+        None => said(ErrorKind::Unfit, "the server refused").with_hint("its log may say more"),
     }
 }
 
@@ -328,5 +344,29 @@ mod tests {
             assert!(!error.message().contains("WRONGTYPE"), "the server's own words tell nothing more: {error}");
         }
         assert_eq!(said("ERR something else").kind(), ErrorKind::Unfit);
+    }
+
+    #[test]
+    fn a_login_that_the_server_repeats_is_not_shown() {
+        let lines = [
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'SECRET'",
+            "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `me`, `SECR",
+            "WRONGPASS HELLO 3 AUTH me SECRET",
+            "NOAUTH HELLO 3 AUTH me SECRET",
+            "DENIED HELLO 3 AUTH me SECRET",
+            "NOPROTO HELLO 3 AUTH me SECRET",
+            "MOVED SECRET",
+            "ERR proxy: HELLO 3 AUTH me SECRET",
+            "SECRET",
+            "SECRET me",
+        ];
+        for line in lines {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("a reply");
+            let error = unconnected(value.extract_error().expect_err("an error"), true);
+            let all = format!("{error} {error:?} {error:#?} {}", error.hint().unwrap_or_default());
+            assert!(!all.contains("SECR") && !all.contains("HELLO"), "{line}: {all}");
+            assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unfit, Outcome::NotApplied), "{line}: {error}");
+            assert!(error.hint().is_some(), "{line}: {error}");
+        }
     }
 }

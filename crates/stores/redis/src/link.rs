@@ -262,7 +262,7 @@ impl Link {
         let (connection, work) = tokio::time::timeout(self.limit, opening)
             .await
             .map_err(|_| error::connects_too_long(self.limit))?
-            .map_err(error::unconnected)?;
+            .map_err(|cause| error::unconnected(cause, login.password().is_some()))?;
         let (link, line) = (Arc::downgrade(self), state.clone());
         let driver = match self.callers_write {
             true => Driver::start_shared(self.thread, work, move || is_gone(&link, &line)),
