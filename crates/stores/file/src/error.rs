@@ -350,7 +350,7 @@ pub(crate) fn not_a_new_boot() -> Error {
 
 pub(crate) fn somebodys_folder(folder: &Path) -> Error {
     unfit(format!("{} is needed for the processes that use the file, but is somebody else's", folder.display()))
-        .with_hint("name another file as file:PATH")
+        .with_hint("name another file as file:PATH, or remove the folder if it is empty (rmdir)")
 }
 
 pub(crate) fn forked() -> Error {

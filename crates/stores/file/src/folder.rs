@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::Error;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat, renameat_with, statat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
-use crate::directory::{Rights, Site, identity, kind, open_to_list};
+use crate::directory::{Rights, Site, errno, identity, kind, open_to_list};
 use crate::{database, error};
 
 /// What stands behind the name of the file in that of the folder.
@@ -46,11 +49,10 @@ impl Folder {
         let cannot = |fault: Errno| error::place("the folder cannot be made:", &path, fault.into());
         for _ in 0..TRIES {
             if let Some(folder) = Self::find(site, rights)? {
-                folder.mark()?;
-                return Ok(folder);
+                return if folder.is_marked() { Ok(folder) } else { Err(error::somebodys_folder(&path)) };
             }
-            match mkdirat(&site.directory.open, site.beside(SUFFIX), Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
+            match Self::make(site, rights.of_writers()) {
+                Ok(()) | Err(Errno::EXIST | Errno::NOTEMPTY) => {}
                 Err(fault) => return Err(cannot(fault)),
             }
         }
@@ -71,31 +73,40 @@ impl Folder {
         Ok(Some(Self { open, path, rights: rights.of_writers(), stat }))
     }
 
-    /// Makes sure that our mark is in it. An empty folder without one was just made, by this process or by one that ended meanwhile.
-    fn mark(&self) -> Result<(), Error> {
-        if self.is_marked() {
-            return Ok(());
-        }
-        if self.names().next().is_some() && !self.is_marked() {
-            return Err(error::somebodys_folder(&self.path));
-        }
-        let cannot = |fault: io::Error| error::place("the folder cannot be made:", &self.path, fault);
-        if self.stat.st_uid == rustix::process::geteuid().as_raw() {
-            let rights = Rights { mode: mode(self.rights.mode), ..self.rights };
-            // Of a group that this user is not in: then it stays with its maker.
-            rights
-                .give(&self.open)
-                .or_else(|_| Rights { mode: 0o700, group: None }.give(&self.open))
-                .map_err(cannot)?;
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(&self.open, MARK, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(made) => {
-                self.rights.give(&made).or_else(|_| Rights { mode: 0o600, group: None }.give(&made)).map_err(cannot)
+    /// Makes the folder, with its mark and its rights, where nobody else can reach it, and moves it to its place. One that is there
+    /// already is never changed: a member of the group may have put another folder of this user under that name.
+    fn make(site: &Site, rights: Rights) -> Result<(), Errno> {
+        let aside = Aside::new(&site.directory.open, format!(".leasehold.{}.new", unique()))?;
+        mkdirat(&aside.open, UNFINISHED, Mode::RWXU)?;
+        let made = Self::prepare(&aside, rights).and_then(|()| {
+            let (from, to) = (&aside.open, &site.directory.open);
+            match renameat_with(from, UNFINISHED, to, site.beside(SUFFIX), RenameFlags::NOREPLACE) {
+                // Not every file system knows it.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if site.stat(SUFFIX)?.is_none() => {
+                    renameat(from, UNFINISHED, to, site.beside(SUFFIX))
+                }
+                moved => moved,
             }
-            Err(Errno::EXIST) => Ok(()),
-            Err(fault) => Err(cannot(fault.into())),
+        });
+        if made.is_err() {
+            if let Ok(unfinished) = open_to_list(aside.open.as_fd(), OsStr::new(UNFINISHED)) {
+                let _ = unlinkat(&unfinished, MARK, AtFlags::empty());
+            }
+            let _ = unlinkat(&aside.open, UNFINISHED, AtFlags::REMOVEDIR);
         }
+        made
+    }
+
+    fn prepare(aside: &Aside<'_>, rights: Rights) -> Result<(), Errno> {
+        let folder = open_to_list(aside.open.as_fd(), OsStr::new(UNFINISHED))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mark = openat(&folder, MARK, flags, Mode::RUSR | Mode::WUSR)?;
+        // Of a group that this user is not in: then it stays with its maker.
+        let give = |made: &OwnedFd, mode, own| {
+            Rights { mode, ..rights }.give(made).or_else(|_| Rights { mode: own, group: None }.give(made))
+        };
+        give(&mark, rights.mode, 0o600).map_err(|fault| errno(&fault))?;
+        give(&folder, mode(rights.mode), 0o700).map_err(|fault| errno(&fault))
     }
 
     fn is_marked(&self) -> bool {
@@ -141,19 +152,7 @@ impl Folder {
 
     /// Begins to make something: until it is done, nobody else can reach it.
     pub(crate) fn begin(&self, id: impl std::fmt::Display) -> io::Result<Unfinished<'_>> {
-        let name = format!("{id}.new");
-        mkdirat(&self.open, &name, Mode::RWXU)?;
-        let open = open_to_list(self.open.as_fd(), OsStr::new(&name));
-        let open = open.inspect_err(|_| {
-            let _ = unlinkat(&self.open, &name, AtFlags::REMOVEDIR);
-        })?;
-        let unfinished = Unfinished { folder: self, name, open };
-        let Stat { st_uid, st_mode, .. } = fstat(&unfinished.open)?;
-        // A member of the group may have put another one in its place.
-        if st_uid != rustix::process::geteuid().as_raw() || st_mode & 0o077 != 0 {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        Ok(unfinished)
+        Ok(Unfinished { folder: self, aside: Aside::new(&self.open, format!("{id}.new"))? })
     }
 
     /// Removes what processes left that ended while they were making it: names of our own only.
@@ -164,7 +163,7 @@ impl Folder {
             }
             if is_unfinished(&name) && self.stat_of(&name).is_some_and(|left| is_old(&left)) {
                 if let Ok(open) = open_to_list(self.open.as_fd(), OsStr::new(&name)) {
-                    drop(Unfinished { folder: self, name, open });
+                    drop(Unfinished { folder: self, aside: Aside { within: &self.open, name, open } });
                 } else {
                     self.remove(&name);
                 }
@@ -173,22 +172,51 @@ impl Folder {
     }
 }
 
-/// Something that is being made, in a folder that is this user's alone.
-pub(crate) struct Unfinished<'a> {
-    folder: &'a Folder,
+/// A folder that is this user's alone, for making something in it. It is removed in the end.
+struct Aside<'a> {
+    within: &'a OwnedFd,
     name: String,
     open: OwnedFd,
+}
+
+impl<'a> Aside<'a> {
+    fn new(within: &'a OwnedFd, name: String) -> Result<Self, Errno> {
+        mkdirat(within, &name, Mode::RWXU)?;
+        let open = open_to_list(within.as_fd(), OsStr::new(&name));
+        let open = open.inspect_err(|_| {
+            let _ = unlinkat(within, &name, AtFlags::REMOVEDIR);
+        })?;
+        let aside = Self { within, name, open };
+        let Stat { st_uid, st_mode, .. } = fstat(&aside.open)?;
+        // A member of the group may have put another one in its place.
+        if st_uid != rustix::process::geteuid().as_raw() || st_mode & 0o077 != 0 {
+            return Err(Errno::ACCESS);
+        }
+        Ok(aside)
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        let _ = unlinkat(self.within, &self.name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Something that is being made for the folder.
+pub(crate) struct Unfinished<'a> {
+    folder: &'a Folder,
+    aside: Aside<'a>,
 }
 
 impl Unfinished<'_> {
     /// Where it is made: a folder and a name in it.
     pub(crate) fn place(&self) -> (&OwnedFd, &'static str) {
-        (&self.open, UNFINISHED)
+        (&self.aside.open, UNFINISHED)
     }
 
     /// A way to it that is short enough for a socket's address, which has room for some hundred bytes only.
     pub(crate) fn way(&self) -> PathBuf {
-        way(&self.open, &self.folder.path.join(&self.name)).join(UNFINISHED)
+        way(&self.aside.open, &self.folder.path.join(&self.aside.name)).join(UNFINISHED)
     }
 
     /// Who may use it.
@@ -198,14 +226,13 @@ impl Unfinished<'_> {
 
     /// It is done, and gets its name in the folder.
     pub(crate) fn finish(self, name: &str) -> io::Result<()> {
-        Ok(renameat(&self.open, UNFINISHED, &self.folder.open, name)?)
+        Ok(renameat(&self.aside.open, UNFINISHED, &self.folder.open, name)?)
     }
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        let _ = unlinkat(&self.open, UNFINISHED, AtFlags::empty());
-        let _ = unlinkat(&self.folder.open, &self.name, AtFlags::REMOVEDIR);
+        let _ = unlinkat(&self.aside.open, UNFINISHED, AtFlags::empty());
     }
 }
 
@@ -218,6 +245,15 @@ fn mode(file: u32) -> u32 {
     let rights = file & 0o666;
     let group = if rights & 0o060 == 0 { 0 } else { 0o2000 };
     group | rights | ((rights & 0o444) >> 2)
+}
+
+/// A name for what is made once, as long as a client's.
+pub(crate) fn unique() -> String {
+    use std::hash::BuildHasher;
+    let part = |salt: u8| {
+        std::hash::RandomState::new().hash_one((salt, std::process::id(), leasehold_clock::now().as_nanos()))
+    };
+    format!("{:016x}{:016x}", part(1), part(2))
 }
 
 /// Keeps other processes from making the file at the same time. Let go explicitly: a child that was forked meanwhile has it too.

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::database::{self, AHEAD, Epoch};
 use crate::directory::{Rights, Site, identity, kind, open_to_list};
 use crate::error::{self, Fault};
-use crate::folder::{Alone, Folder};
+use crate::folder::{Alone, Folder, unique};
 use crate::machine::{self, Machine};
 use crate::rows::{signed, unsigned};
 use crate::{place, schema, vfs};
@@ -235,15 +235,6 @@ fn move_to(site: &Site, place: impl AsFd, it: &str, empty: Option<&Stat>) -> Res
         }
     }
     renameat(place, it, &site.directory.open, &site.name)
-}
-
-/// A name for what is made once, as long as a client's.
-fn unique() -> String {
-    use std::hash::BuildHasher;
-    let part = |salt: u8| {
-        std::hash::RandomState::new().hash_one((salt, std::process::id(), leasehold_clock::now().as_nanos()))
-    };
-    format!("{:016x}{:016x}", part(1), part(2))
 }
 
 /// A new file, byte for byte. It is made in memory: SQLite opens nothing for it.

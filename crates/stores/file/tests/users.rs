@@ -462,6 +462,32 @@ fn a_file_that_is_no_log_is_not_taken_for_one() {
     }
 }
 
+/// An empty private folder of root's, moved by a member of the group, who may do that, to where the store has its own.
+#[test]
+fn a_folder_that_stands_there_already_is_not_given_to_the_group() {
+    if !has_users() {
+        return;
+    }
+    for is_made in [true, false] {
+        let machine = Machine::new();
+        let path = machine.shared().join("locks.db");
+        if is_made {
+            assert!(machine.takes(MALLORY, &path).status.success());
+            fs::remove_dir_all(machine.at("shared/locks.db.d")).unwrap();
+        }
+        let vault = machine.folder("shared/locks.db.d", 0, 0, 0o700);
+        is_refused(&path, "locks.db.d is needed for the processes that use the file, but is somebody else's");
+        let found = fs::symlink_metadata(&vault).unwrap();
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (0, 0, 0o700));
+        assert_eq!(fs::read_dir(&vault).unwrap().count(), 0);
+        fs::remove_dir(&vault).unwrap();
+        take(&path).unwrap();
+        let mut names: Vec<_> = fs::read_dir(machine.at("shared")).unwrap().map(|it| it.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["locks.db", "locks.db-shm", "locks.db-wal", "locks.db.d"], "nothing else is left");
+    }
+}
+
 /// A log that belongs to root stays root's, though the file is a member's.
 #[test]
 fn root_gives_no_file_away() {
