@@ -11,12 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::Error;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, fchmod, fchown, fstat, openat, statat};
 use rustix::io::Errno;
 
-use crate::error;
+use crate::{database, error};
 
 /// How many links are followed, one after the other.
 const LINKS: usize = 40;
@@ -24,6 +25,8 @@ const LINKS: usize = 40;
 const TRIES: usize = 16;
 /// How many times the only name of a file is looked for again where others may add and remove names meanwhile.
 const RECHECKS: usize = 8;
+/// The pause between two tries to open a file that another process has a lease on.
+const LEASED: Duration = Duration::from_millis(5);
 /// What SQLite's log begins with, in either byte order of its checksums.
 const LOG_MAGIC: [u32; 2] = [0x377f_0682, 0x377f_0683];
 /// What the index of SQLite's log begins with.
@@ -199,6 +202,26 @@ impl Site {
         Err(error::replaced().into())
     }
 
+    /// The log and the index that a file left which is gone: SQLite wrote them, so they may be removed. Anything else under these names
+    /// is refused. Only where no connection to a file here is open: this opens and closes them.
+    pub(crate) fn leftovers(&self) -> Result<Vec<&'static str>, Error> {
+        let cannot = |suffix, fault: Errno| error::place("the file cannot be made:", &self.path(suffix), fault.into());
+        let mut left = Vec::new();
+        if self.stat("-journal").map_err(|fault| cannot("-journal", fault))?.is_some() {
+            return Err(error::journal(&self.path("-journal")));
+        }
+        for suffix in ["-wal", "-shm"] {
+            match self.reopen(suffix, OFlags::RDONLY) {
+                Ok(_) => left.push(suffix),
+                Err(Refusal::System(Errno::NOENT)) => {}
+                Err(Refusal::System(Errno::ACCESS)) => return Err(error::no_log(&self.path(suffix))),
+                Err(Refusal::System(fault)) => return Err(cannot(suffix, fault)),
+                Err(Refusal::Unfit(error)) => return Err(error),
+            }
+        }
+        Ok(left)
+    }
+
     fn create(&self, suffix: &str) -> Result<OwnedFd, Refusal> {
         let file = self.stat("")?.ok_or(Errno::NOENT)?;
         self.check_owner("", &file)?;
@@ -218,7 +241,8 @@ impl Site {
         self.check(suffix, &stat)?;
         // By the descriptor: the very file that was looked at, whatever has its name by now.
         let itself = format!("/proc/self/fd/{}", seen.as_raw_fd());
-        let open = rustix::fs::open(itself, (flags & OFlags::RWMODE) | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = (flags & OFlags::RWMODE) | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = patiently(|| rustix::fs::open(&itself, flags, Mode::empty()))?;
         self.check_content(suffix, &open)?;
         Ok(open)
     }
@@ -227,7 +251,7 @@ impl Site {
     #[cfg(not(target_os = "linux"))]
     fn reopen(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
         let flags = (flags & OFlags::RWMODE) | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = openat(&self.directory.open, self.beside(suffix), flags, Mode::empty())?;
+        let open = patiently(|| openat(&self.directory.open, self.beside(suffix), flags, Mode::empty()))?;
         self.check(suffix, &fstat(&open)?)?;
         self.check_content(suffix, &open)?;
         Ok(open)
@@ -421,6 +445,18 @@ pub(crate) fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, E
 pub(crate) fn open_to_list(here: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(here, name, flags, Mode::empty())
+}
+
+/// Opens a file, for as long as this thread's patience lasts where a process has a lease on it (`F_SETLEASE`): the kernel would wait
+/// for that one for 45 seconds.
+fn patiently(open: impl Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Refusal> {
+    loop {
+        match open() {
+            Err(Errno::AGAIN) if database::patience_left().is_zero() => return Err(error::leased().into()),
+            Err(Errno::AGAIN) => std::thread::sleep(LEASED.min(database::patience_left())),
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 /// Makes a directory that is this user's alone; another process may be faster.

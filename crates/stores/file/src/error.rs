@@ -139,6 +139,11 @@ fn busy() -> Error {
     )
 }
 
+pub(crate) fn leased() -> Error {
+    let what = "another process keeps the file or its log from being opened (a lease, F_SETLEASE)";
+    Error::new(ErrorKind::Unreachable, "open", what).with_hint("look which process that is in /proc/locks, and end it")
+}
+
 pub(crate) fn no_path() -> Error {
     bad("file: needs a path").with_hint("write it like file:/var/lib/leasehold/locks.db")
 }

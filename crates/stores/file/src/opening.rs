@@ -197,6 +197,7 @@ fn uri(path: &Path) -> String {
 /// an empty file is.
 fn make(site: &Site, folder: &Folder, empty: Option<&Stat>) -> Result<(), Error> {
     let cannot = |fault: std::io::Error| error::place("the file cannot be made:", &site.path(""), fault);
+    let left = site.leftovers()?;
     let content = content().map_err(|fault| Fault::from(fault).into_error())?;
     let unfinished = folder.begin(unique()).map_err(cannot)?;
     let (place, it) = unfinished.place();
@@ -206,10 +207,10 @@ fn make(site: &Site, folder: &Folder, empty: Option<&Stat>) -> Result<(), Error>
     empty.map_or_else(|| site.rights(), Rights::of).give(&new).map_err(cannot)?;
     new.sync_all().map_err(cannot)?;
     // Of a file that was removed or emptied: it must not be taken for this one's.
-    for left in ["-wal", "-shm", "-journal"] {
-        match unlinkat(&site.directory.open, site.beside(left), AtFlags::empty()) {
+    for suffix in left {
+        match unlinkat(&site.directory.open, site.beside(suffix), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(fault) => return Err(error::place("the file cannot be made:", &site.path(left), fault.into())),
+            Err(fault) => return Err(error::place("the file cannot be made:", &site.path(suffix), fault.into())),
         }
     }
     move_to(site, place, it, empty).map_err(|fault| cannot(fault.into()))?;

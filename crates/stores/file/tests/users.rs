@@ -211,6 +211,7 @@ fn role() {
     match role.as_str() {
         "take" => take(&path).unwrap(),
         "block" => block(&path),
+        "lease" => lease(&path),
         "few files" => take_with_few_files(&path),
         "look" => look(&path),
         "swap" => swap(&path),
@@ -245,6 +246,20 @@ fn block(path: &Path) {
     let [l_type, l_whence] = [F_RDLCK, SEEK_SET].map(|constant| i16::try_from(constant).unwrap());
     // Those that SQLite has for a write, a checkpoint and a recovery.
     fcntl(&index, FcntlArg::F_SETLK(&flock { l_type, l_whence, l_start: 120, l_len: 3, l_pid: 0 })).unwrap();
+    println!("begun");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+/// Has the kernel ask this process before anybody else may open a file, and never answers.
+#[allow(unsafe_code, reason = "there is no other way to a lease")]
+fn lease(path: &Path) {
+    use std::os::fd::AsRawFd;
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    // SAFETY: both calls have no other effect than on this process, which goes on without the signal.
+    unsafe {
+        nix::libc::signal(nix::libc::SIGIO, nix::libc::SIG_IGN);
+        assert_eq!(nix::libc::fcntl(file.as_raw_fd(), nix::libc::F_SETLEASE, nix::libc::F_WRLCK), 0);
+    }
     println!("begun");
     std::thread::sleep(Duration::from_secs(600));
 }
@@ -485,6 +500,61 @@ fn a_folder_that_stands_there_already_is_not_given_to_the_group() {
         let mut names: Vec<_> = fs::read_dir(machine.at("shared")).unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["locks.db", "locks.db-shm", "locks.db-wal", "locks.db.d"], "nothing else is left");
+    }
+}
+
+/// What somebody keeps beside a file that is not there yet, or is empty, is nobody's to remove.
+#[test]
+fn files_that_stand_beside_a_new_file_are_left() {
+    if !has_users() {
+        return;
+    }
+    for suffix in ["-wal", "-shm", "-journal"] {
+        for (is_shared, owner) in [(false, 0), (true, 0), (false, MALLORY)] {
+            let machine = Machine::new();
+            let folder = if is_shared { machine.shared() } else { machine.folder("shared", 0, 0, 0o1777) };
+            let path = folder.join("data");
+            let (first, other) = (format!("shared/data{suffix}"), machine.at("shared/data-wal"));
+            let beside = machine.put(&first, SECRET, owner, 0, 0o600);
+            if suffix == "-shm" {
+                // A log of a file that is gone, which could be removed; nothing is, where something else is refused.
+                fs::write(&other, 0x377f_0682_u32.to_be_bytes()).unwrap();
+            }
+            is_refused(&path, &format!("data{suffix} "));
+            if is_shared {
+                assert!(!machine.takes(BOB, &path).status.success());
+            }
+            assert_eq!(fs::read_to_string(&beside).unwrap(), SECRET);
+            let found = fs::symlink_metadata(&beside).unwrap();
+            assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (owner, 0, 0o600));
+            assert!(suffix != "-shm" || other.exists());
+            assert!(!path.exists());
+            fs::remove_file(&beside).unwrap();
+            take(&path).unwrap();
+        }
+    }
+}
+
+/// The kernel would keep everybody else waiting for 45 seconds.
+#[test]
+fn a_lease_on_a_file_is_not_waited_for_beyond_the_patience() {
+    if !has_users() {
+        return;
+    }
+    for suffix in ["", "-wal", "-shm"] {
+        let machine = Machine::new();
+        let path = machine.shared().join("locks.db");
+        assert!(machine.takes(MALLORY, &path).status.success());
+        let leased = machine.at(&format!("shared/locks.db{suffix}"));
+        chown(&leased, Some(MALLORY), Some(GROUP)).unwrap();
+        let attacker = Attacker::start(&machine, "lease", &leased);
+        let since = std::time::Instant::now();
+        let error = take(&path).unwrap_err();
+        assert!(since.elapsed() < Duration::from_secs(20), "{suffix}: {:?}", since.elapsed());
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{suffix}: {error}");
+        assert!(error.to_string().contains("(a lease, F_SETLEASE)") && error.hint().is_some(), "{error}");
+        drop(attacker);
+        take(&path).unwrap();
     }
 }
 
