@@ -252,7 +252,7 @@ pub enum Break {
 pub struct BreakOptions {
     /// At once, or when its lease ends.
     pub how: Break,
-    /// Act only while the lock is held under this fence.
+    /// Act only while the lock is held under this fence. A lock that is free or lingers is left alone.
     pub fence: Option<Fence>,
     /// Also delete a value that is not recognisably a lock.
     pub foreign: bool,
@@ -300,7 +300,7 @@ pub struct Broken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BreakRefusal {
-    /// It is held under another fence than [`BreakOptions::fence`].
+    /// It is held under another fence than [`BreakOptions::fence`], or nobody holds it and it lingers.
     OtherFence,
     /// The value at the name is not recognisably a lock, and [`BreakOptions::foreign`] is not set.
     Foreign,

@@ -348,13 +348,17 @@ impl Reference {
     }
 
     /// Takes a lock away from its holder; answers who it was, and who should be told. The fence count is untouched, unless it is to be
-    /// reset.
+    /// reset. With a fence given, nothing is changed unless that fence holds the lock: a name that is free or lingers is left alone.
     pub fn break_lock(&mut self, now: StoreTime, name: &Name, options: BreakOptions) -> (Broken, Hints) {
         let was = self.inspect(now, name);
-        let other_fence =
-            options.fence.is_some_and(|fence| was.holders.iter().any(|holder| holder.fence != Some(fence)));
-        if other_fence {
-            return (Broken { was, refused: Some(BreakRefusal::OtherFence) }, Hints::new());
+        if let Some(fence) = options.fence {
+            let is_free = was.holders.is_empty() && was.lingers.is_none();
+            let is_held_under_it =
+                !was.holders.is_empty() && was.holders.iter().all(|holder| holder.fence == Some(fence));
+            if !is_held_under_it {
+                let refused = (!is_free).then_some(BreakRefusal::OtherFence);
+                return (Broken { was, refused }, Hints::new());
+            }
         }
         let planted = self.planted;
         let mut hints = Hints::new();

@@ -277,11 +277,11 @@ impl Client {
     /// [`Now`](crate::Break::Now) deletes it at once; two may act until the holder finds out, and fences decide. It finds out with its next
     /// renewal, within a third of its lease; a fixed lease is not renewed, and finds out when it is released or its time ends. The
     /// fence count is untouched, unless [`BreakOptions::reset_fence`] says otherwise. With [`BreakOptions::fence`] it acts only
-    /// while the lock is held under that fence.
+    /// while the lock is held under that fence: a lock that is free stays as it is, its fences too.
     ///
     /// # Errors
     ///
-    /// A bad name; a store that did not answer; a lock held under another fence (`NotHolder`); a value that is not recognisably a
+    /// A bad name; a store that did not answer; a lock that lingers or is held under another fence than the one given (`NotHolder`); a value that is not recognisably a
     /// lock (`Unfit`), unless [`BreakOptions::foreign`] is set.
     ///
     /// # Cancel safety
@@ -382,7 +382,8 @@ impl Client {
 }
 
 fn not_broken(was: &Status, options: BreakOptions, refusal: BreakRefusal) -> Error {
-    let holder = was.holders.first().map_or_else(|| "nobody".to_owned(), ToString::to_string);
+    let holder = was.holders.first().or(was.lingers.as_ref());
+    let holder = holder.map_or_else(|| "nobody".to_owned(), ToString::to_string);
     match (refusal, options.fence) {
         (BreakRefusal::Foreign, _) => {
             let what =

@@ -67,7 +67,9 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
     let store = client.store_label();
     let error = match client.break_lock(name.as_str(), options(args, how)).await {
         Ok(was) => {
-            let fences = if args.reset_fence { "; its fences begin again at the store's clock" } else { "" };
+            let is_untouched = args.fence.is_some() && was.holders.is_empty();
+            let fences =
+                if args.reset_fence && !is_untouched { "; its fences begin again at the store's clock" } else { "" };
             return (Taken::all_of(&was, store, true), Ok(done(&was, how) + fences));
         }
         Err(error) => error,
@@ -79,7 +81,9 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
     let rows = now.as_ref().map(|now| Taken::all_of(now, store, false)).unwrap_or_default();
     let refused = match (error.kind(), now) {
         // It was given back meanwhile.
-        (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() => Ok(nothing_to_break(name)),
+        (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() && now.lingers.is_none() => {
+            Ok(nothing_to_break(name))
+        }
         (ErrorKind::Unfit, Some(_)) if !args.foreign && error.hint().is_none() => {
             let hint = "if nothing needs that value any more, --foreign deletes it";
             Err(Failure::from(error).with_hint(hint))

@@ -94,6 +94,21 @@ fn only_while_a_fence_holds_it() {
     place.run(&["break", "a,b", "--yes", "--fence", &new]).fails(64, "one lock");
 }
 
+/// Nobody holds it under that fence: its linger and its fences are left alone.
+#[test]
+fn a_lock_that_is_not_held_is_left_alone_where_a_fence_is_given() {
+    let place = Place::new();
+    place.run(&["run", "a", "--at-least", "1m", "--", "true"]).is(0);
+    for how in [&["--now"][..], &["--now", "--reset-fence"], &[]] {
+        let refused = place.run(&[&["break", "a", "--yes", "--fence", "5"], how].concat());
+        refused.fails(77, "not held under fence 5").fails(77, "lingering after");
+    }
+    place.run(&["show", "a"]).is(0).says("a lingers");
+    let free = place.run(&["break", "b", "--yes", "--fence", "5", "--reset-fence"]);
+    free.is(0).says("\"b\" is free");
+    assert!(!free.err.contains("its fences begin again"), "{}", free.err);
+}
+
 #[test]
 fn as_json() {
     let place = Place::new();

@@ -209,6 +209,40 @@ fn a_break_that_names_another_fence_changes_nothing() {
 }
 
 #[test]
+fn a_break_that_names_a_fence_leaves_a_lock_that_lingers_alone() {
+    let (mut store, holder) = held(&[2]);
+    let fence = store.inspect(at(0), &name()).holders[0].fence.unwrap();
+    store.release(at(1), &crate::port::Release { linger: SECOND * 10, ..release(&holder) });
+    for (how, fence) in [(Break::Now, fence), (Break::Now, fence.plus(1)), (Break::AtLeaseEnd, fence.plus(1))] {
+        let options = crate::port::BreakOptions::from(how).fence(fence).reset_fence();
+        let (broken, hints) = store.break_lock(at(2), &name(), options);
+        assert_eq!((broken.refused, hints.len()), (Some(crate::port::BreakRefusal::OtherFence), 0));
+        assert!(store.inspect(at(2), &name()).lingers.is_some(), "{how:?} took it away");
+    }
+    let (broken, _) = store.break_lock(at(2), &name(), Break::Now.into());
+    assert!(broken.refused.is_none() && store.inspect(at(2), &name()).lingers.is_none());
+}
+
+#[test]
+fn a_break_that_names_a_fence_does_not_reset_the_fences_of_a_free_name() {
+    let mut store = Reference::new(1, SECOND * 10);
+    let holder = private(1, 1);
+    let far = Fence::at(at(0)).plus(20_000_000);
+    let Acquired::Granted(granted) = store.acquire(at(0), &Acquire { seen: far, ..holder.clone() }).unwrap() else {
+        panic!("it is free")
+    };
+    let fence = granted[0].block.first;
+    store.release(at(1), &release(&holder));
+    let reset = |fence| crate::port::BreakOptions::from(Break::Now).fence(fence).reset_fence();
+    for fence in [fence, fence.plus(1)] {
+        let (broken, hints) = store.break_lock(at(1), &name(), reset(fence));
+        assert!(broken.refused.is_none() && broken.was.holders.is_empty() && hints.is_empty());
+    }
+    let Acquired::Granted(next) = store.acquire(at(1), &private(1, 2)).unwrap() else { panic!("it is free") };
+    assert!(next[0].block.first > fence, "{next:?} after {fence}");
+}
+
+#[test]
 fn a_renewal_of_a_broken_lock_says_so_until_its_lease_ends() {
     let (mut store, holder) = held(&[]);
     let fence = store.inspect(at(0), &name()).holders[0].fence.unwrap();

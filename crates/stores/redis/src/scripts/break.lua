@@ -1,24 +1,25 @@
 -- Takes a lock away from its holder. KEYS of one name. ARGV: name, `now` or `end`, the fence that must hold it (or nothing), whether
 -- another program's value may be taken away (1 or 0), whether the fences of the name begin again from the clock (1 or 0).
--- Answers {verdict, clock, clients that wait, who held it}. Verdicts: `done`; `other`, another fence holds it; `foreign`, it is another
--- program's and was not to be touched; `endless`, it is another program's and has no lease that could run out.
+-- Answers {verdict, clock, clients that wait, who held it}. Verdicts: `done`; `other`, another fence holds it or it lingers; `foreign`,
+-- it is another program's and was not to be touched; `endless`, it is another program's and has no lease that could run out.
+-- With a fence, a free name is left as it is, its fences too.
 
 local lock, fence_key, record_key, line, heard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local before, holders = describe(lock, fence_key, record_key)
 local left, family = before[1], before[2]
 
--- Whether somebody holds it under another fence, or under none.
-local function is_held_otherwise(fence)
+-- Whether somebody holds it, and under this fence alone. A lock that lingers is described with no holds.
+local function is_held_under(fence)
   for at = 3, #before do
     local holder = before[at]
-    if holder[2] > 0 and not (holder[6] and whole(holder[6]) == fence) then return true end
+    if holder[2] == 0 or not holder[6] or whole(holder[6]) ~= fence then return false end
   end
-  return false
+  return #before > 2
 end
 
 local verdict = 'done'
 if left ~= -2 then
-  if ARGV[3] ~= '' and is_held_otherwise(ARGV[3]) then
+  if ARGV[3] ~= '' and not is_held_under(ARGV[3]) then
     verdict = 'other'
   elseif family == FOREIGN and ARGV[4] ~= '1' then
     verdict = 'foreign'
@@ -26,11 +27,13 @@ if left ~= -2 then
     verdict = 'endless'
   end
 end
-if verdict ~= 'done' then return {verdict, now, 0, before} end
 
 -- As `insist`: nobody has this name.
 try_call('ZREM', line, '')
 local waiting = count_line(line, heard)
+local is_free_anyway = left == -2 and ARGV[3] ~= ''
+if verdict ~= 'done' or is_free_anyway then return {verdict, now, waiting, before} end
+
 if left ~= -2 then
   if ARGV[2] == 'end' then
     break_at_end(lock, holders)

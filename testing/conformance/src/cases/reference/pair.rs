@@ -99,8 +99,8 @@ impl Pair {
             (0..=2, false) => self.acquire_again(now, rng).await,
             (3..=6, false) => self.renew(rng).await,
             (7..=13, false) => self.release(rng).await,
-            (14, _) => self.break_one(rng).await,
-            (15..=16, _) => self.look(rng).await,
+            (14..=15, _) => self.break_one(rng).await,
+            (16, _) => self.look(rng).await,
             (17, _) => self.leave(rng).await,
             _ => self.acquire_new(now, rng).await,
         }
@@ -281,13 +281,13 @@ impl Pair {
 
     async fn break_one(&mut self, rng: &mut Rng) -> Result<Step, Failure> {
         let name = self.any_name(rng);
-        let how = if one_in(rng, 2) { Break::AtLeaseEnd } else { Break::Now };
-        let call = self.hands[0].store.break_lock(name.clone(), how.into());
+        let options = self.break_options(&name, rng);
+        let call = self.hands[0].store.break_lock(name.clone(), options);
         let theirs = self.timed(call).await?;
         if self.is_unclear(theirs.at, theirs.at) {
             return Ok(Step::Unclear);
         }
-        let (ours, hints) = self.reference.break_lock(theirs.at, &name, how.into());
+        let (ours, hints) = self.reference.break_lock(theirs.at, &name, options);
         same("the refusal", theirs.result.refused, ours.refused)?;
         let ours = ours.was;
         self.manner.same_inspected(&theirs.result.was, &ours)?;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::port::{About, Acquire, Give, Lease, Names, Release, Renew, RequestId, StoreOwner, StoreTime};
+use leasehold::port::{
+    About, Acquire, Break, BreakOptions, Give, Lease, Names, Release, Renew, RequestId, StoreOwner, StoreTime,
+};
 use leasehold::{Fence, Name};
 use leasehold_core::waiting::Rng;
 
@@ -131,6 +133,22 @@ impl Pair {
             linger: if one_in(rng, 8) { any(rng, &LINGERS) } else { Duration::ZERO },
             rejoin: self.manner.waiters && one_in(rng, 4),
         }
+    }
+
+    /// Half of them name a fence: most often the last one that was granted, which may hold the lock, linger, or be gone.
+    pub(super) fn break_options(&self, name: &Name, rng: &mut Rng) -> BreakOptions {
+        let mut options = BreakOptions::from(if one_in(rng, 2) { Break::AtLeaseEnd } else { Break::Now });
+        options.reset_fence = options.how == Break::Now && one_in(rng, 4);
+        if one_in(rng, 2) {
+            let granted = self.fences.get(name).map(Vec::as_slice).unwrap_or_default();
+            let last = granted.last().copied().unwrap_or(Fence::new(SECOND));
+            options.fence = Some(match rng.below(4) {
+                0 if !granted.is_empty() => any(rng, granted),
+                1 => last.plus(1 + rng.below(3)),
+                _ => last,
+            });
+        }
+        options
     }
 
     /// That of the request itself; of a shared owner, now and then another's.
