@@ -457,3 +457,38 @@ fn a_release_is_heard_once_every_server_answered_failed_or_was_given_up() {
     assert!(sweep.due(at(60_000)).is_empty(), "the lease is over everywhere");
     assert!(sweep.is_heard() && sweep.is_done());
 }
+
+/// Granted by a bare majority and broken in order, the lease keeps others out until its end: its holder has that long.
+#[test]
+fn a_lease_of_a_bare_majority_is_broken_whichever_server_answers_first() {
+    let answers = [Renewed::Lost, Renewed::Broken, Renewed::Broken];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut renewing = Upholding::begin(&rules(), 1, at(0), at(50));
+        let mut verdicts = Vec::new();
+        for (server, ms) in order.into_iter().zip(1..) {
+            renewing.answered(server, at(0), at(ms), upheld(Standing::Votes, answers[server]));
+            verdicts.extend(renewing.verdict(at(ms)).map(Result::unwrap));
+        }
+        assert_eq!(verdicts, [[Renewed::Broken]], "{order:?}");
+    }
+}
+
+/// Where no majority says broken, others may be granted it.
+#[test]
+fn a_lease_that_a_minority_broke_is_lost_once_no_majority_can_say_broken() {
+    let begun = || {
+        let mut renewing = Upholding::begin(&rules(), 1, at(0), at(50));
+        renewing.answered(0, at(0), at(1), upheld(Standing::Votes, Renewed::Lost));
+        renewing.answered(1, at(0), at(2), upheld(Standing::Votes, Renewed::Broken));
+        assert_eq!(renewing.verdict(at(2)).map(Result::unwrap), None);
+        renewing
+    };
+    let mut silent = begun();
+    assert_eq!((silent.wakes(), silent.verdict(at(50)).map(Result::unwrap)), (at(50), Some(vec![Renewed::Lost])));
+    let failed = Err(Error::new(ErrorKind::Unreachable, "renew", "it is down"));
+    for third in [failed, upheld(Standing::Votes, Renewed::Lost), kept(30)] {
+        let mut renewing = begun();
+        renewing.answered(2, at(0), at(3), third);
+        assert_eq!(renewing.verdict(at(3)).map(Result::unwrap), Some(vec![Renewed::Lost]));
+    }
+}

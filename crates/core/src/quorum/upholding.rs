@@ -64,9 +64,9 @@ impl Upholding {
             return None;
         }
         let open = self.seats.iter().filter(|seat| seat.is_none()).count();
-        let waits = open > 0 && now < self.ends;
-        let verdicts: Vec<Renewed> = (0..self.leases).map(|lease| self.of(lease)).collect();
-        if waits && verdicts.contains(&Renewed::Unknown) {
+        let awaited = if now < self.ends { open } else { 0 };
+        let verdicts: Vec<Renewed> = (0..self.leases).map(|lease| self.of(lease, awaited)).collect();
+        if awaited > 0 && verdicts.contains(&Renewed::Unknown) {
             return None;
         }
         self.decided = true;
@@ -74,7 +74,8 @@ impl Upholding {
         Some(if all_unknown { Err(self.failure()) } else { Ok(verdicts) })
     }
 
-    fn of(&self, lease: usize) -> Renewed {
+    /// What is certain of a lease, while `awaited` servers may still answer.
+    fn of(&self, lease: usize, awaited: usize) -> Renewed {
         let majority = self.rules.majority();
         let mut ends: PerServer<Moment> = PerServer::new();
         let (mut without, mut broken) = (0, 0);
@@ -93,15 +94,21 @@ impl Upholding {
         }
         // So many do not have it that no majority can.
         if without + broken > self.seats.len() - majority {
-            // Servers where it is broken keep others out: with a majority of them, nobody else can be granted it.
-            return if broken >= majority { Renewed::Broken } else { Renewed::Lost };
+            // Servers where it is broken keep others out: with a majority of them, nobody else can be granted it. A server that
+            // voted for nobody answers that it has nothing, so one that says broken may be the first of a majority.
+            return match broken {
+                0 => Renewed::Lost,
+                _ if broken >= majority => Renewed::Broken,
+                _ if broken + awaited >= majority => Renewed::Unknown,
+                _ => Renewed::Lost,
+            };
         }
         Renewed::Unknown
     }
 
     /// Servers that vote and do not have a lease that a majority has: they may be asked for their vote anew.
     pub fn vacant(&self, lease: usize) -> impl Iterator<Item = usize> {
-        let kept = matches!(self.of(lease), Renewed::Kept { .. });
+        let kept = matches!(self.of(lease, 0), Renewed::Kept { .. });
         self.seats.iter().enumerate().filter_map(move |(server, seat)| match seat {
             Some(Heard::Upheld { upheld, .. })
                 if kept && upheld.standing.votes() && upheld.renewed[lease] == Renewed::Lost =>
