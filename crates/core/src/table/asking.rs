@@ -292,6 +292,8 @@ impl Table {
         if want.options.max_hold.is_some() && self.bug(Bug::MaxHoldIgnored) {
             end = Moment::NEVER;
         }
+        // The task that asked for it may have wanted it for longer than the one that takes it.
+        held.outlasts = end < deadline;
         let mut given = held.enter(now, hold, end, want.options.term, How::Asked);
         given.entered = grant.holds > 1;
         self.guards += 1;

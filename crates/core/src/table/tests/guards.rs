@@ -859,3 +859,19 @@ fn a_table_does_not_only_wait_while_a_re_entry_asks() {
     bench.step(Input::Unsent(lengthen));
     assert!(bench.table.only_waits());
 }
+
+/// The task that asked wanted it for long, and has gone: the one that takes the grant does not keep others out for as long.
+#[test]
+fn a_grant_that_a_task_takes_over_is_given_back_when_the_task_ends() {
+    let mut bench = Bench::new();
+    let long = bench.want(&["a"], &fresh(1), Term::Fixed(LEASE * 100));
+    let (ask, _) = bench.call();
+    bench.want(&["a"], &fresh(2), FIXED);
+    bench.step(Input::Cancel(long, named("a")));
+    bench.grant(ask, LEASE * 100);
+    let hold = bench.granted().expect("the second takes it").hold;
+    bench.ring();
+    assert_eq!(bench.lost(), [(hold, Loss::TimeEnded)]);
+    bench.given_back_soon();
+    assert!(bench.table.is_empty());
+}
