@@ -246,8 +246,8 @@ impl Guard {
     /// # Errors
     ///
     /// The guard comes back with each of them, as it was. [`ErrorKind::BadArgument`] when the lock is kept, its owner was generated,
-    /// this client has other guards on it, or had one for which the lease was lengthened: the store would keep it beyond the end of this
-    /// guard. [`ErrorKind::Lost`] when it was lost. [`ErrorKind::Unfit`] on a store where a lock ends with
+    /// this client has other guards on it, or the lease was lengthened for another guard or by a call whose answer was lost: the store
+    /// might keep it beyond the end of this guard. [`ErrorKind::Lost`] when it was lost. [`ErrorKind::Unfit`] on a store where a lock ends with
     /// its process.
     ///
     /// # Cancel safety

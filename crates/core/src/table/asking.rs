@@ -273,6 +273,7 @@ impl Table {
             granted: now,
             budget_end: if can_pass(&want.owner, &want.options) { now + want.options.budget } else { now },
             deadline,
+            asked_until: deadline,
             over: lease::surely_over(now, left).max(series.over),
             taint: series.taint.unwrap_or_default(),
             renew_due: lease::renew_due(sent, left),

@@ -17,7 +17,7 @@ impl Table {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] when it is gone. [`ErrorKind::BadArgument`] when its guard keeps it, its owner was generated, this client has
-    /// other guards on it, or had one for which the lease was lengthened beyond this guard's end.
+    /// other guards on it, or the lease was lengthened beyond this guard's end: for another guard, or with an answer that was lost.
     pub fn may_entrust(&self, now: Moment, hold: HoldId, name: &Name) -> Result<Duration, Error> {
         if self.time_left(now, name, hold).is_none() {
             return Err(self.loss(hold).map_or_else(|| lost("leave"), |report| lost_by("leave", report.loss)));
@@ -36,8 +36,8 @@ impl Table {
         }
         let end = held.holds.iter().map(|hold| hold.end).max().unwrap_or_default();
         // A quorum counts what is left from before it asked its servers: that alone is more than the guard asked for.
-        if held.outlasts && held.deadline > end.max(held.at_least) + self.settings.call_limit {
-            let why = "the store has this lease for longer than this guard, which would keep others out after its end";
+        if held.outlasts && held.deadline.max(held.asked_until) > end.max(held.at_least) + self.settings.call_limit {
+            let why = "the store has this lease for longer than this guard, or may have, which would keep others out after its end";
             return Err(refused(why).with_hint("extend the guard to the end of the lease first, or release it"));
         }
         let settled = lease::surely_over(held.granted, self.settings.call_limit);

@@ -220,6 +220,8 @@ pub(crate) struct Held {
     /// Passed on no later than this.
     pub(crate) budget_end: Moment,
     pub(crate) deadline: Moment,
+    /// What the deadline would be if every renewal that may have been executed were answered.
+    pub(crate) asked_until: Moment,
     /// The store's own lease is surely over then.
     pub(crate) over: Moment,
     /// A sending of its request whose answer was lost may be executed until then, by the store's clock; long past, where there is none.

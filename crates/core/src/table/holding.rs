@@ -64,10 +64,11 @@ impl Table {
 
     fn lengthen(&mut self, now: Moment, id: TicketId, name: &Name, term: Duration, then: Then, out: &mut Outputs) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
-        held.may_last(now + self.settings.call_limit, term);
+        let before = held.asked_until;
+        held.may_last(now, self.settings.call_limit, term);
         // Its answer may be lost, or come when the task that asked has gone.
         held.outlasts = true;
-        let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then };
+        let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then, before };
         let request = Request::Renew(vec![held.renewal(self.settings.client, name, term)]);
         out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context::new(now, what), request }))));
     }
@@ -82,6 +83,7 @@ impl Table {
         number: u64,
         id: TicketId,
         then: Then,
+        before: Moment,
         reply: Reply<Vec<Renewed>>,
         out: &mut Outputs,
     ) {
@@ -92,6 +94,13 @@ impl Table {
             Ok(answered) if answered.result.first() == Some(&Renewed::Unknown) => Err(undecided()),
             reply => reply,
         };
+        let ours = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number);
+        if let (Err(error), Some(held)) = (&answered, ours) {
+            match error.outcome() {
+                Outcome::NotApplied => held.was_not_asked(sent, then.term(), before),
+                _ => held.asked_until = held.asked_until.max(lease::deadline(sent, then.term())),
+            }
+        }
         let answered = match answered {
             Err(error) => return self.not_lengthened(now, id, then, waiting, error, out),
             Ok(answered) => answered,
@@ -309,6 +318,7 @@ impl Table {
             granted: now,
             budget_end: now,
             deadline: now,
+            asked_until: now,
             over: lease::surely_over(now, grant.left).max(series.over),
             taint: series.taint.unwrap_or_default(),
             renew_due: Moment::NEVER,
@@ -428,9 +438,17 @@ impl Table {
 }
 
 impl Held {
-    /// A renewal is on its way: though its answer be lost, the store may keep the lease for `term` from `executed` at the latest.
-    pub(super) fn may_last(&mut self, executed: Moment, term: Duration) {
-        self.over = self.over.max(lease::surely_over(executed, term));
+    /// A renewal is sent at `now` and executed within `call_limit`: even if its answer is lost, the store may keep the lease for `term`.
+    pub(super) fn may_last(&mut self, now: Moment, call_limit: Duration, term: Duration) {
+        self.over = self.over.max(lease::surely_over(now + call_limit, term));
+        self.asked_until = self.asked_until.max(lease::deadline(now, term));
+    }
+
+    /// A renewal was not executed, and never will be.
+    pub(super) fn was_not_asked(&mut self, sent: Moment, term: Duration, before: Moment) {
+        if self.asked_until == lease::deadline(sent, term) {
+            self.asked_until = before;
+        }
     }
 
     /// Lets a hold last until `end`, if it has not ended already. A kept one lasts as long as it may anyway.

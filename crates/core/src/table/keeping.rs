@@ -74,7 +74,7 @@ impl Table {
             let term = held.keep().min(lease::to_last(held.needed_until().since(now)));
             // A check lengthens nothing: the store has the lease for longer than its holder counts on.
             let term = if held.is_needed_longer() { term } else { held.deadline.since(now) };
-            held.may_last(now + self.settings.call_limit, term);
+            held.may_last(now, self.settings.call_limit, term);
             renewals.push((held.renewal(self.settings.client, name, term), held.number));
         }
     }

@@ -296,8 +296,8 @@ impl Table {
                 self.withdrawn(now, sent, &name, number, reply, out);
             }
             (What::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
-            (What::Lengthen { name, number, ticket, then }, Answer::Renew(reply)) => {
-                self.lengthened(now, sent, &name, number, ticket, then, reply, out);
+            (What::Lengthen { name, number, ticket, then, before }, Answer::Renew(reply)) => {
+                self.lengthened(now, sent, &name, number, ticket, then, before, reply, out);
             }
             (What::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply, out),
             (What::Ghost, _) => {}

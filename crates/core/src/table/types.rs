@@ -187,6 +187,8 @@ pub(crate) enum What {
         number: u64,
         ticket: TicketId,
         then: Then,
+        /// What the lease was asked for before.
+        before: Moment,
     },
     Leave {
         name: Name,
@@ -200,6 +202,16 @@ pub(crate) enum What {
 pub(crate) enum Then {
     Enter(Box<Want>),
     Extend(HoldId, Duration),
+}
+
+impl Then {
+    /// What the lease is lengthened to.
+    pub(crate) fn term(&self) -> Duration {
+        match self {
+            Self::Enter(want) => want.options.term.lease(),
+            Self::Extend(_, term) => *term,
+        }
+    }
 }
 
 /// Something to be done.

@@ -134,7 +134,13 @@ impl Table {
                 }
                 self.settle(now, &name, out);
             }
-            What::Lengthen { ticket, .. } => drop(self.lengthening.remove(&ticket)),
+            What::Lengthen { name, number, ticket, then, before } => {
+                self.lengthening.remove(&ticket);
+                let held = self.entries.get_mut(&name).and_then(|entry| entry.live());
+                if let Some(held) = held.filter(|held| held.number == number) {
+                    held.was_not_asked(context.sent, then.term(), before);
+                }
+            }
             What::Ghost => {}
             what @ (What::Release { .. } | What::Withdraw { .. } | What::Leave { .. } | What::Renew(_)) => {
                 let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");

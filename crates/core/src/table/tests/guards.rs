@@ -875,3 +875,53 @@ fn a_grant_that_a_task_takes_over_is_given_back_when_the_task_ends() {
     bench.given_back_soon();
     assert!(bench.table.is_empty());
 }
+
+/// The store may have the longer lease, which nobody here would give back.
+#[test]
+fn a_lease_is_not_left_after_a_lengthening_whose_answer_is_not_known() {
+    let lost = || Error::new(ErrorKind::Unreachable, "renew", "lost").with_outcome(Outcome::Unknown);
+    let refused = || Error::new(ErrorKind::Unreachable, "renew", "refused").with_outcome(Outcome::NotApplied);
+    let mut bench = Bench::new();
+    let hold = bench.hold(&explicit(), FIXED);
+    let extend = |bench: &mut Bench, term| {
+        let id = bench.table.ticket();
+        bench.step(Input::Extend(id, hold, named("a"), term));
+        bench.call().0
+    };
+    let may = |bench: &Bench| bench.table.may_entrust(bench.now, hold, &named("a"));
+    let (long, longer) = (LEASE * 6000, LEASE * 7000);
+    let never_came = extend(&mut bench, long);
+    bench.step(Input::Answer(never_came, Answer::Renew(Err(refused()))));
+    assert!(may(&bench).is_ok(), "nothing was lengthened");
+    let unsent = extend(&mut bench, long);
+    bench.step(Input::Unsent(unsent));
+    assert!(may(&bench).is_ok(), "nothing was sent");
+    let under_way = extend(&mut bench, long);
+    assert!(may(&bench).is_err(), "it may be executed by now");
+    bench.step(Input::Answer(under_way, Answer::Renew(Err(lost()))));
+    let error = may(&bench).unwrap_err();
+    assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains("longer than this guard"), "{error}");
+    let never_came = extend(&mut bench, longer);
+    bench.step(Input::Answer(never_came, Answer::Renew(Err(refused()))));
+    assert!(may(&bench).is_err(), "the earlier one may have been executed");
+    let extended = extend(&mut bench, long);
+    bench.renewed(extended, Renewed::Kept { left: long });
+    assert!(may(&bench).is_ok(), "both end together now");
+}
+
+/// As above, where the keeper lengthened it for another guard.
+#[test]
+fn a_lease_is_not_left_after_a_renewal_for_another_guard_whose_answer_is_not_known() {
+    let mut bench = Bench::new();
+    let outer = bench.hold(&explicit(), FIXED);
+    let inner = bench.enter_longer(&explicit(), Term::Kept(LEASE * 50));
+    let id = bench.table.ticket();
+    bench.step(Input::Extend(id, outer, named("a"), LEASE * 50));
+    let (extend, _) = bench.call();
+    bench.renewed(extend, Renewed::Kept { left: LEASE * 50 });
+    bench.ring();
+    let (renew, _) = bench.call();
+    bench.step(Input::Answer(renew, Answer::Renew(Err(unknown()))));
+    bench.step(Input::Release(inner, named("a")));
+    assert!(bench.table.may_entrust(bench.now, outer, &named("a")).is_err());
+}
