@@ -11,6 +11,7 @@ use leasehold_core::{Error, ErrorKind, Moment, Names};
 use smallvec::SmallVec;
 use tokio::time::Sleep;
 
+use crate::background::Remains;
 use crate::caught::Panic;
 use crate::event::Event;
 use crate::flight::{Flight, Landed};
@@ -264,7 +265,7 @@ impl<'a> Asking<'a> {
             }
         }
         if let Some(flight) = self.flight.take() {
-            self.shell.adopt(flight, Mine::Ticket(self.id), Some(self.names.clone()));
+            self.shell.adopt(flight, Mine::Ticket(self.id), Remains::Acquired(self.names.clone()));
         }
         self.mailbox = None;
         self.done = true;

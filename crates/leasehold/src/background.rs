@@ -1,15 +1,25 @@
 //! What goes on when nobody waits for it: calls of the keeper's, and calls whose callers have gone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold_core::Names;
 use leasehold_core::table::{Answer, Input, Sending, Told};
+use leasehold_core::{Name, Names};
 
 use crate::caught;
 use crate::errand::Errand;
 use crate::event::Event;
 use crate::flight::{Flight, Landed};
 use crate::shell::{Mine, Shell};
+
+/// What remains to be done with the answer to a call whose caller has gone.
+pub(crate) enum Remains {
+    Nothing,
+    /// Locks of these names that it turns out to have brought are released.
+    Acquired(Names),
+    /// How the release of a hold ended is told, and how long it was held.
+    Released(Name, Duration),
+}
 
 impl Shell {
     /// Does a call that nobody waits for, on the keeper's connections and runtime.
@@ -19,22 +29,22 @@ impl Shell {
             return;
         }
         let flight = self.start_on(&self.keepers_store, sending);
-        self.adopt(flight, Mine::Nothing, None);
+        self.adopt(flight, Mine::Nothing, Remains::Nothing);
     }
 
-    /// Goes on with a call whose caller has gone. A lock that it turns out to have brought is released.
-    pub(crate) fn adopt(self: &Arc<Self>, flight: Flight, mine: Mine, names: Option<Names>) {
+    /// Goes on with a call whose caller has gone.
+    pub(crate) fn adopt(self: &Arc<Self>, flight: Flight, mine: Mine, remains: Remains) {
         match flight.finished() {
-            Ok(landed) => self.answer_adopted(landed, mine, names.as_ref()),
+            Ok(landed) => self.answer_adopted(landed, mine, &remains),
             Err(flight) => {
                 let errand = self.errand();
-                let adopted = Adopted { shell: self.clone(), flight: Some(flight), mine, names, _errand: errand };
+                let adopted = Adopted { shell: self.clone(), flight: Some(flight), mine, remains, _errand: errand };
                 self.background.spawn(adopted.finish());
             }
         }
     }
 
-    fn answer_adopted(self: &Arc<Self>, landed: Landed, mine: Mine, names: Option<&Names>) {
+    fn answer_adopted(self: &Arc<Self>, landed: Landed, mine: Mine, remains: &Remains) {
         let Landed { context, answer, panic } = landed;
         if let Some(panic) = panic {
             caught::log("a layer", &panic);
@@ -45,7 +55,15 @@ impl Shell {
             self.tell(|| Event::Renewed { leases, took, answered: reply.is_ok() });
         }
         let mail = self.step(Input::Answer(context, answer), mine);
+        let names = match remains {
+            Remains::Acquired(names) => Some(names),
+            Remains::Nothing | Remains::Released(..) => None,
+        };
         self.give_up(mail.told, names);
+        if let (Remains::Released(name, held), Mine::Hold(hold)) = (remains, mine) {
+            let ok = matches!(mail.given, Some(Ok(_)));
+            self.tell(|| Event::Released { name, hold: hold.number(), ok, held: *held });
+        }
     }
 
     /// Undoes what a task was told that is no longer there to hear it.
@@ -71,7 +89,7 @@ struct Adopted {
     shell: Arc<Shell>,
     flight: Option<Flight>,
     mine: Mine,
-    names: Option<Names>,
+    remains: Remains,
     _errand: Errand,
 }
 
@@ -80,7 +98,7 @@ impl Adopted {
         if let Some(flight) = &mut self.flight {
             let landed = flight.land().await;
             self.flight = None;
-            self.shell.answer_adopted(landed, self.mine, self.names.as_ref());
+            self.shell.answer_adopted(landed, self.mine, &self.remains);
         }
     }
 }
@@ -90,7 +108,7 @@ impl Drop for Adopted {
         if let Some(landed) = self.flight.take().and_then(Flight::lost)
             && !self.shell.is_forked()
         {
-            self.shell.answer_adopted(landed, self.mine, self.names.as_ref());
+            self.shell.answer_adopted(landed, self.mine, &self.remains);
         }
     }
 }

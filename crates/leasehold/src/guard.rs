@@ -12,6 +12,7 @@ use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner, options};
 use smallvec::SmallVec;
 
 use crate::asking::{Alarm, Asking};
+use crate::background::Remains;
 use crate::event::Event;
 use crate::flight::{Flight, Landed, unknown};
 use crate::handle::Handle;
@@ -372,6 +373,7 @@ impl Releasing {
             let mail = self.shell.step(Input::Answer(context, answer), Mine::Hold(self.piece.hold));
             self.take_in(mail);
             if let Some(panic) = panic {
+                self.tell(false);
                 // The table has its answer, and sends the release again; the panic of a layer goes on to the caller.
                 std::panic::resume_unwind(panic);
             }
@@ -379,13 +381,13 @@ impl Releasing {
         let given = self.given.take().unwrap_or_else(|| Err(unknown("release", "the release was not answered")));
         let labelled = |error: Error| error.on_store(self.shell.store.label()).on_lock(&self.piece.name);
         let result = given.map(drop).map_err(labelled);
-        self.shell.tell(|| Event::Released {
-            name: &self.piece.name,
-            hold: self.piece.hold.number(),
-            ok: result.is_ok(),
-            held: self.held,
-        });
+        self.tell(result.is_ok());
         result
+    }
+
+    fn tell(&self, ok: bool) {
+        let (name, hold) = (&self.piece.name, self.piece.hold.number());
+        self.shell.tell(|| Event::Released { name, hold, ok, held: self.held });
     }
 }
 
@@ -394,7 +396,8 @@ impl Drop for Releasing {
         if let Some(flight) = self.flight.take()
             && !self.shell.is_forked()
         {
-            self.shell.adopt(flight, Mine::Hold(self.piece.hold), None);
+            let remains = Remains::Released(self.piece.name.clone(), self.held);
+            self.shell.adopt(flight, Mine::Hold(self.piece.hold), remains);
         }
     }
 }

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::background::Remains;
 use crate::caught::contained;
 use crate::errand::{Errand, Errands};
 use crate::event::{Event, Listener};
@@ -264,7 +265,7 @@ impl Shell {
         let ok = !matches!(mail.given, Some(Err(_)));
         if let Some(Told::Call(sending)) = mail.told {
             let flight = self.start(*sending);
-            self.adopt(flight, Mine::Hold(hold), None);
+            self.adopt(flight, Mine::Hold(hold), Remains::Nothing);
         }
         (ok, mail.held)
     }

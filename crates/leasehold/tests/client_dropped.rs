@@ -102,3 +102,26 @@ async fn a_client_goes_with_its_last_handle() {
     guard.release().await.unwrap();
     has_gone(gone).await;
 }
+
+/// The task that released goes before the store answers: how the release ended is told all the same, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_is_given_up_is_told() {
+    let (tell, mut told) = unbounded_channel();
+    let listener = move |event: &Event<'_>| {
+        if let Event::Released { ok, held, .. } = event {
+            let _ = tell.send((*ok, *held));
+        }
+    };
+    let hook = at_first("release", || Meets::Slow(200 * MS));
+    let client = hooked("memory:dropped-told", hook).listener(listener).connect().await.unwrap();
+    let guard = client.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(2 * MS).await;
+    let mut release = Box::pin(guard.release());
+    let begun = std::future::poll_fn(|task| std::task::Poll::Ready(release.as_mut().poll(task))).await;
+    assert!(begun.is_pending(), "the store takes its time");
+    drop(release);
+    let (ok, held) = tokio::time::timeout(LONG, told.recv()).await.expect("it is told").unwrap();
+    assert!(ok && held >= 2 * MS, "{ok} {held:?}");
+    drop(client);
+    assert_eq!(tokio::time::timeout(LONG, told.recv()).await.expect("the client goes"), None, "it is told once");
+}
