@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::table::{Grant, HoldId, Input, Loss, Told};
-use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner, options};
+use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner, RequestId, options};
 use smallvec::SmallVec;
 
 use crate::asking::{Alarm, Asking};
@@ -79,6 +79,16 @@ impl Guard {
         }
         let piece = &self.pieces[0];
         self.shell.state().table.holds(&piece.name, piece.hold)
+    }
+
+    /// The requests under which the store counts what is held, in the order of names; none when one of them is lost. With
+    /// [`Lock::release_hold`](crate::Lock::release_hold), another process gives back exactly that, should this one be killed.
+    pub fn requests(&self) -> Option<Vec<RequestId>> {
+        if self.shell.is_forked() {
+            return None;
+        }
+        let state = self.shell.state();
+        self.pieces.iter().map(|piece| state.table.request_of(&piece.name, piece.hold)).collect()
     }
 
     /// Whether it re-entered, in this client or through the store.

@@ -1,12 +1,13 @@
 //! The lock of a runner that was killed: given back by its guardian, once nothing is left of what ran under it.
 //!
-//! Never before that, and never for a hold that may be another's too: then the lease decides.
+//! Never before that, and no hold but that runner's own: what others hold as the same owner stays with them.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Client, Error, Fence, Guard, Owner};
+use leasehold::port::{ClientId, RequestId};
+use leasehold::{Client, Error, Fence, Guard, Name, Owner};
 use leasehold_core::Moment;
 use serde::{Deserialize, Serialize};
 
@@ -35,23 +36,33 @@ struct Order {
     password: Option<String>,
     password_file: Option<PathBuf>,
     owner: String,
-    fences: Vec<(String, u64)>,
+    holds: Vec<Hold>,
+}
+
+/// One lock: the grant by its fence, and in it the runner's own hold by the request that took it.
+#[derive(Serialize, Deserialize)]
+struct Hold {
+    name: String,
+    fence: u64,
+    client: [u64; 2],
+    request: u64,
 }
 
 impl OrphanRelease {
-    /// Of a lock whose owner nobody else has.
+    /// Of what the guard holds.
     pub(crate) fn new(store: &StoreSettings, guard: &Guard) -> Self {
         let (password, password_file) = match store.password.clone() {
             Some(Password::Text(text)) => (Some(text), None),
             Some(Password::File(path)) => (None, std::path::absolute(path).ok()),
             None => (None, None),
         };
+        let holds = guard.fences().zip(guard.requests().unwrap_or_default());
         let order = Order {
             store: store.url.as_str().to_owned(),
             password,
             password_file,
             owner: guard.owner().to_string(),
-            fences: guard.fences().map(|(name, fence)| (name.to_string(), fence.get())).collect(),
+            holds: holds.map(Hold::new).collect(),
         };
         Self(serde_json::to_vec(&order).unwrap_or_default())
     }
@@ -67,6 +78,16 @@ impl OrphanRelease {
     }
 }
 
+impl Hold {
+    fn new(((name, fence), request): ((&Name, Fence), RequestId)) -> Self {
+        Self { name: name.to_string(), fence: fence.get(), client: request.client.0, request: request.number }
+    }
+
+    fn request(&self) -> RequestId {
+        RequestId { client: ClientId(self.client), number: self.request }
+    }
+}
+
 impl Order {
     async fn insist(&self) {
         while self.release().await.is_err_and(|error| error.is_retryable()) {
@@ -74,7 +95,7 @@ impl Order {
         }
     }
 
-    /// Every hold of this owner, under the fences that it was granted and no others.
+    /// Others may hold it as the same owner, such as a `run` that joined this one from elsewhere: theirs are left.
     async fn release(&self) -> Result<(), Error> {
         let mut builder = Client::builder(&self.store);
         builder = self.password.iter().fold(builder, |builder, text| builder.password(text));
@@ -82,9 +103,10 @@ impl Order {
         let client = builder.connect().await?;
         let owner = Owner::explicit(&self.owner)?;
         let mut done = Ok(());
-        for (name, fence) in &self.fences {
-            let released = client.lock(name).owned_by(&owner).release_all(Some(Fence::new(*fence))).await;
-            done = done.and(released);
+        for hold in &self.holds {
+            let lock = client.lock(&hold.name).owned_by(&owner);
+            let released = lock.release_hold(hold.request(), Some(Fence::new(hold.fence))).await;
+            done = done.and(released.map(drop));
         }
         // It goes on at servers that were not heard of yet.
         client.close().await?;

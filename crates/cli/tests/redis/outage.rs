@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("outage::at_the_start_it_is_said_once", at_the_start_it_is_said_once),
     ("outage::a_runner_that_was_killed_keeps_nobody_waiting", a_runner_that_was_killed_keeps_nobody_waiting),
     ("outage::what_is_left_of_a_killed_runner_keeps_its_lock", what_is_left_of_a_killed_runner_keeps_its_lock),
+    ("outage::a_killed_runner_gives_back_no_hold_but_its_own", a_killed_runner_gives_back_no_hold_but_its_own),
     ("outage::a_hold_that_may_be_anothers_is_left_to_its_lease", a_hold_that_may_be_anothers_is_left_to_its_lease),
 ];
 
@@ -154,6 +155,24 @@ fn what_is_left_of_a_killed_runner_keeps_its_lock() -> Checked {
     busy.is(75);
     run(&url(&server), &["acquire", "a", "--wait", "60s"]).is(0);
     assert!(!killed.is_alive(), "it was given back too soon");
+    Ok(())
+}
+
+/// Such as that of a `run` that joined it from elsewhere, which works on.
+fn a_killed_runner_gives_back_no_hold_but_its_own() -> Checked {
+    let server = Redis::start()?;
+    let url = url(&server);
+    let enter = format!("{} acquire a --owner $LEASEHOLD_OWNER --lease 10m --json", program::PATH);
+    let _killed = Killed::new(&url, None, &[], &format!("{enter} >&2; sleep 600 & echo $!; wait"));
+    let began = Instant::now();
+    let left = loop {
+        let shown = run(&url, &["show", "a", "--json"]).is(0).json();
+        if shown["holds"] != 2 {
+            break shown;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing was given back: {shown}");
+    };
+    assert_eq!((&left["held"], &left["holds"]), (&true.into(), &1.into()), "{left}");
     Ok(())
 }
 

@@ -198,6 +198,13 @@ impl Table {
         held.filter(|held| held.holds.iter().any(|h| h.id == hold)).map_or(0, |held| held.holds.len() as u32)
     }
 
+    /// The request under which the store counts what this client holds of a name, seen from one of its holds.
+    pub fn request_of(&self, name: &Name, hold: HoldId) -> Option<RequestId> {
+        let held = self.entries.get(name)?.held.as_deref()?;
+        let is_there = held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold);
+        is_there.then_some(RequestId { client: self.settings.client, number: held.number })
+    }
+
     /// Who holds a name, here or as the store said last: for one whose time to wait is over.
     pub fn busy(&self, now: Moment, name: &Name) -> Option<Busy> {
         let now = now + self.jumped;

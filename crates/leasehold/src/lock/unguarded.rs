@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::port::{Give, Release, Released, Renew, Renewed};
-use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Names, Outcome, StoreOwner};
+use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Names, Outcome, RequestId, StoreOwner};
 
 use super::Lock;
 
@@ -81,6 +81,20 @@ impl Lock {
     /// As [`Lock::release`].
     pub async fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
         self.give(fence, Give::All).await.map(drop)
+    }
+
+    /// Gives back the hold that this request took ([`Guard::requests`](crate::Guard::requests)), and no other of the same owner; answers
+    /// how many the owner has left. Giving it back twice gives it back once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::release`]; also [`ErrorKind::NotHolder`] when that hold was given back before.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::release`].
+    pub async fn release_hold(&self, request: RequestId, fence: Option<Fence>) -> Result<u32, Error> {
+        self.give(fence, Give::Hold(request)).await
     }
 
     async fn give(&self, fence: Option<Fence>, give: Give) -> Result<u32, Error> {
