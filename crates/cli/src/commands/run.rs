@@ -121,7 +121,7 @@ impl Run<'_> {
                 format!("signal {number} came before the command was started"),
             ));
         }
-        let outcome = run::run(self.job(plan, granted, guard, client)?, guard, signals).await?;
+        let outcome = run::run(self.job(plan, granted, guard, client)?, client, guard, signals).await?;
         self.told(&outcome, plan, guard, client, report)
     }
 

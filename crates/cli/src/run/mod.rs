@@ -10,6 +10,7 @@ mod destination;
 mod environment;
 mod guardian;
 mod job;
+mod lock_check;
 mod message;
 mod orphan;
 mod plan;

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::{Guard, Loss};
+use leasehold::{Client, Guard, Loss};
 use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncReadExt;
@@ -23,7 +23,7 @@ use super::orphan::OrphanRelease;
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
 use super::times::Times;
-use super::{GUARDIAN, job, own_group, this_program};
+use super::{GUARDIAN, job, lock_check, own_group, this_program};
 use crate::exit::{Exit, Failure};
 use crate::{human, output};
 
@@ -93,7 +93,7 @@ pub(crate) enum Why {
 }
 
 /// Runs it to its end.
-pub(crate) async fn run(job: Job, guard: &Guard, signals: &mut Signals) -> Result<Outcome, Failure> {
+pub(crate) async fn run(job: Job, client: &Client, guard: &Guard, signals: &mut Signals) -> Result<Outcome, Failure> {
     let failed = |error: io::Error| Failure::new(Exit::BUG, format!("the guardian could not be started: {error}"));
     let jobs = if job.is_joined { Signals::none() } else { Signals::of_jobs()? };
     let mut runner = match Runner::start(job, guard) {
@@ -107,7 +107,7 @@ pub(crate) async fn run(job: Job, guard: &Guard, signals: &mut Signals) -> Resul
             Err(_) => return Err(failed(error)),
         },
     };
-    let outcome = runner.watch(guard, signals, jobs).await.map_err(failed)?;
+    let outcome = runner.watch(client, guard, signals, jobs).await.map_err(failed)?;
     // It has said its last word. It is gone before this process is, so that nothing is left of a `run` that has ended.
     let _ = runner.guardian.wait();
     Ok(outcome)
@@ -182,10 +182,18 @@ impl Runner {
         })
     }
 
-    async fn watch(&mut self, guard: &Guard, signals: &mut Signals, mut jobs: Signals) -> io::Result<Outcome> {
+    async fn watch(
+        &mut self,
+        client: &Client,
+        guard: &Guard,
+        signals: &mut Signals,
+        mut jobs: Signals,
+    ) -> io::Result<Outcome> {
         let lost = guard.lost_signal();
         let mut lost = std::pin::pin!(lost.wait());
         let mut extended = std::pin::pin!(extended(guard, self.lease));
+        let mut of_fixed = std::pin::pin!(lock_check::of_fixed(client, guard, self.lease));
+        let mut of_broken = std::pin::pin!(lock_check::of_broken(client, guard, self.lease));
         let mut look = tokio::time::interval(self.look_every);
         let mut heard = [0; message::BYTES];
         let mut count = 0;
@@ -206,6 +214,9 @@ impl Runner {
                 },
                 never = &mut extended, if self.is_fixed && self.not_ended.is_some() && self.loss.is_none() => match never {},
                 loss = &mut lost, if self.loss.is_none() => self.lose(loss.unwrap_or(Loss::TimeEnded)),
+                loss = &mut of_fixed, if self.is_fixed && self.loss.is_none() => self.lose(loss),
+                // Of several names, another may be lost at once; and `break --now` may follow.
+                loss = &mut of_broken, if self.loss == Some(Loss::Broken) => self.lose(loss),
                 number = signals.next() => self.pass_on(number),
                 number = jobs.next() => self.job_control(number),
                 _ = look.tick() => self.tell_deadline(guard),

@@ -35,9 +35,61 @@ fn a_lock_that_is_taken_away_at_once_ends_the_command_and_all_that_it_started() 
 }
 
 fn taken(place: &Place, how: &[&str]) {
+    broken(place, "x", how);
+}
+
+fn broken(place: &Place, name: &str, how: &[&str]) {
     let mut taken = place.program();
-    taken.args(["break", "x", "--yes"]).args(how);
+    taken.args(["break", name, "--yes"]).args(how);
     assert_eq!(code(&output(taken)), 0);
+}
+
+/// It heeds no SIGTERM, but says that one came.
+const DEAF: &str = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done";
+
+fn ends_as(place: &Place, running: Running, reason: &str) {
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(76), "{said}");
+    let report = report(place);
+    assert_eq!((&report["reason"], &report["child_signal"]), (&reason.into(), &9.into()), "{report}");
+}
+
+/// Until its deadline it would work beside the next holder.
+#[test]
+fn a_lock_that_is_broken_and_then_taken_away_at_once_is_lost_at_once() {
+    let place = Place::new();
+    let running = Running::start(place.shell("x --keep 20s --report report.json", DEAF));
+    assert_eq!(running.line(), "ready");
+    taken(&place, &[]);
+    assert_eq!(running.line(), "asked");
+    taken(&place, &["--now"]);
+    ends_as(&place, running, "gone");
+}
+
+#[test]
+fn of_several_locks_the_break_of_one_does_not_hide_the_loss_of_another() {
+    for (orderly, at_once) in [("x", "y"), ("y", "x")] {
+        let place = Place::new();
+        let running = Running::start(place.shell("x,y --keep 20s --report report.json", DEAF));
+        assert_eq!(running.line(), "ready");
+        broken(&place, orderly, &[]);
+        broken(&place, at_once, &["--now"]);
+        ends_as(&place, running, "gone");
+    }
+}
+
+/// Nothing renews it, so nothing else would find out.
+#[test]
+fn a_fixed_lease_that_is_taken_away_ends_the_command() {
+    let place = Place::new();
+    let running = Running::start(place.shell("x --lease 20s --report report.json", DEAF));
+    assert_eq!(running.line(), "ready");
+    taken(&place, &["--now"]);
+    ends_as(&place, running, "gone");
+    let orderly = Running::start(place.shell("y --lease 12s --report report.json", DEAF));
+    assert_eq!(orderly.line(), "ready");
+    broken(&place, "y", &[]);
+    ends_as(&place, orderly, "broken");
 }
 
 /// Nobody else can have it before its lease is over: until then the command may end in order.
