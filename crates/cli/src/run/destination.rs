@@ -11,14 +11,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::exit::Failure;
 
-/// How long to wait for a reader of a pipe, and how often to look for one. Signals do not end that wait.
+/// How long to wait for a reader of a pipe, and for one that reads nothing, and how often to look for one. Signals do not end that wait.
 const READER: Duration = Duration::from_secs(5);
 const TRY: Duration = Duration::from_millis(20);
+/// A pipe that can be written to takes this much at once, and undivided.
+const AT_ONCE: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
 
 /// Where a report goes.
 #[derive(Debug)]
@@ -67,11 +70,11 @@ impl Destination {
     /// Puts `text` there. What is no regular file, such as a pipe, is written to; a file or a link is replaced in one step.
     pub(crate) fn write(self, text: &[u8]) -> io::Result<()> {
         let (folder, name) = match self {
-            Self::Open(mut file) => return file.write_all(text),
+            Self::Open(file) => return write_in_time(file, text),
             Self::InFolder(folder, name) => (folder, name),
         };
-        if let Some(mut file) = open_special(&folder, &name)? {
-            return file.write_all(text);
+        if let Some(file) = open_special(&folder, &name)? {
+            return write_in_time(file, text);
         }
         let (new, mut file) = create(&folder)?;
         let written = file.write_all(text).and_then(|()| file.sync_all());
@@ -108,16 +111,38 @@ fn descriptor(path: &Path) -> Option<io::Result<fs::File>> {
         ["/", "dev", "stderr"] => Some(io::stderr().as_fd().try_clone_to_owned().map(Into::into)),
         ["/", "dev", "fd", number] | ["/", "proc", "self", "fd", number] if is_number(number) => {
             let how = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            Some(rustix::fs::open(path, how, Mode::empty()).map_err(Into::into).and_then(patient))
+            Some(rustix::fs::open(path, how, Mode::empty()).map(Into::into).map_err(Into::into))
         }
         _ => None,
     }
 }
 
-/// A reader that is there may take its time.
-fn patient(file: OwnedFd) -> io::Result<fs::File> {
-    rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
-    Ok(file.into())
+/// Writes to a file, or to something that others read: they may take their time, but not do nothing.
+fn write_in_time(mut file: fs::File, mut text: &[u8]) -> io::Result<()> {
+    if kind(&fstat(&file)?) == FileType::RegularFile {
+        return file.write_all(text);
+    }
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "what reads it does not go on reading");
+    let mut since = Instant::now();
+    while !text.is_empty() {
+        let left = READER.checked_sub(since.elapsed()).ok_or_else(late)?;
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&file, PollFlags::OUT)], Some(&left)) {
+            Ok(0) => return Err(late()),
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(fault) => return Err(fault.into()),
+        }
+        match file.write(&text[..text.len().min(AT_ONCE)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => (text, since) = (&text[written..], Instant::now()),
+            // Another writer was faster.
+            Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(TRY),
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(())
 }
 
 /// A new file under a name that nobody could know before.
@@ -150,7 +175,7 @@ fn open_special(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<fs::File>> 
     // It may be another by now.
     let found = fstat(&file)?;
     check_pipe(&found)?;
-    if is_special(&found) { patient(file).map(Some) } else { Ok(None) }
+    Ok(is_special(&found).then(|| file.into()))
 }
 
 /// A pipe of another user is neither waited for nor written to.
@@ -176,11 +201,15 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     const LINKS_MAX: usize = 40;
     const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     let mut folder = rustix::fs::open(".", STEP, Mode::empty())?;
+    let mut here = fstat(&folder)?;
     let mut left = steps(path);
     let mut links = 0;
     while let Some(step) = left.pop() {
         let found = openat(&folder, &step, STEP, Mode::empty())?;
         let stat = fstat(&found)?;
+        if step != "/" && step != ".." {
+            check_step(&here, &step, &stat)?;
+        }
         match kind(&stat) {
             FileType::Symlink if links == LINKS_MAX => return Err(Errno::LOOP.into()),
             FileType::Symlink if !is_trusted(&stat) => {
@@ -192,11 +221,25 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
                 let target = rustix::fs::readlinkat(&found, "", Vec::new())?;
                 left.extend(steps(Path::new(OsStr::from_bytes(target.as_bytes()))));
             }
-            FileType::Directory => folder = found,
+            FileType::Directory => (folder, here) = (found, stat),
             _ => return Err(Errno::NOTDIR.into()),
         }
     }
     Ok(folder)
+}
+
+/// Refuses a step of a path that others can have put in the place of the one that was meant: another folder of this user's, in which a
+/// file would be replaced. In a folder of another user, that user's own are no more than that user can reach anyway.
+#[cfg(target_os = "linux")]
+fn check_step(here: &Stat, step: &OsStr, found: &Stat) -> io::Result<()> {
+    let is_theirs = kind(found) == FileType::Directory && found.st_uid == here.st_uid;
+    if leasehold_file::others_can_rename(here.st_mode, here.st_gid)
+        || (leasehold_file::is_stranger(here.st_uid) && !is_theirs)
+    {
+        let what = format!("others can put another folder in the place of {}", step.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(())
 }
 
 /// The steps of a path, the last one first.
@@ -275,6 +318,75 @@ mod tests {
         });
         write(&pipe).unwrap();
         assert_eq!(reader.join().unwrap(), "{}\n");
+    }
+
+    #[test]
+    fn a_pipe_that_is_not_read_any_further_is_not_waited_for_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut reader = fs::File::options().read(true).write(true).open(&pipe).unwrap();
+        rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
+        while reader.write(&[b'x'; 512]).is_ok() {}
+        let by_number = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        for path in [&pipe, &by_number] {
+            let (done, written) = std::sync::mpsc::channel();
+            let path = path.clone();
+            std::thread::spawn(move || done.send(write(&path)));
+            let error = written.recv_timeout(Duration::from_secs(60)).unwrap().unwrap_err();
+            assert_eq!(error.to_string(), "what reads it does not go on reading");
+        }
+        // A long report gets through to a reader that goes on.
+        const LONG: usize = 300_000;
+        let writer = std::thread::spawn(move || Destination::new(&pipe).unwrap().write(&[b'y'; LONG]).unwrap());
+        rustix::fs::fcntl_setfl(&reader, OFlags::empty()).unwrap();
+        let (mut seen, mut some) = (0, [0; 4096]);
+        while seen < LONG {
+            let read = io::Read::read(&mut reader, &mut some).unwrap();
+            seen += some[..read].iter().filter(|byte| **byte == b'y').count();
+        }
+        writer.join().unwrap();
+    }
+
+    /// It needs root, to have folders of others.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_folder_that_others_can_swap_on_the_way_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let outer = folder.path().join("outer");
+        let inner = outer.join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("report"), "secret").unwrap();
+        symlink("inner", outer.join("link")).unwrap();
+        for (user, mode, inners, is_fine) in [
+            (0, 0o2770, 0, false),
+            (0, 0o777, 0, false),
+            (0, 0o3770, 0, true),
+            (0, 0o1777, 0, true),
+            (0, 0o755, 0, true),
+            (4001, 0o755, 0, false),
+            (4001, 0o755, 4001, true),
+            (4001, 0o775, 4001, false),
+        ] {
+            let what = format!("{user} {mode:o} {inners}");
+            chown(&outer, Some(user), Some(4711)).unwrap();
+            chown(&inner, Some(inners), None).unwrap();
+            fs::set_permissions(&outer, fs::Permissions::from_mode(mode)).unwrap();
+            fs::write(inner.join("report"), "secret").unwrap();
+            for way in ["inner", "link"] {
+                let is_fine = is_fine && !(way == "link" && user != 0);
+                let written = write(&outer.join(way).join("report"));
+                let text = fs::read_to_string(inner.join("report")).unwrap();
+                assert_eq!((written.is_ok(), text == "secret"), (is_fine, !is_fine), "{what} {way}: {written:?}");
+                fs::write(inner.join("report"), "secret").unwrap();
+            }
+            // Only a file in it is used, whatever the folder is.
+            write(&outer.join("report")).unwrap();
+        }
     }
 
     #[test]

@@ -308,7 +308,7 @@ impl Directory {
     /// Whether the next step of a path may be looked up here: nobody but this user and root can replace it.
     fn check_on_the_way(&self) -> Result<(), Error> {
         let Stat { st_uid, st_mode, .. } = self.stat;
-        if !is_trusted(st_uid) && !is_outside(st_uid) {
+        if is_stranger(st_uid) {
             return Err(error::foreign_folder(&self.path, st_uid));
         }
         if st_mode & 0o002 != 0 && st_mode & 0o1000 == 0 {
@@ -317,11 +317,18 @@ impl Directory {
         Ok(())
     }
 
+    /// Whether a directory here is the one that the path means: nobody else can put another one of this user's under its name. In the
+    /// directory of the file itself that is no harm: whatever stands there under a name that is used is looked at.
+    fn check_passage(&self) -> Result<(), Error> {
+        match others_can_rename(self.stat.st_mode, self.stat.st_gid) {
+            true => Err(error::group_on_the_way(&self.path, self.stat.st_gid)),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a link here leads where its maker wanted: that is this user or root, and nobody else can move it.
     fn check_link(&self, name: &OsStr, link: &Stat) -> Result<(), Error> {
-        let movable = self.stat.st_mode & 0o020 != 0 && self.stat.st_mode & 0o1000 == 0;
-        let me = rustix::process::geteuid().as_raw();
-        let trusted = if movable { link.st_uid == me && me != 0 } else { is_trusted(link.st_uid) };
+        let trusted = is_trusted(link.st_uid) && !others_can_rename(self.stat.st_mode, self.stat.st_gid);
         if trusted { Ok(()) } else { Err(error::foreign_link(&self.path.join(name), link.st_uid)) }
     }
 }
@@ -353,6 +360,7 @@ impl Walk {
                 Ok(found) => found,
                 Err(Errno::NOENT) if is_last => return self.end(part),
                 Err(Errno::NOENT) if make => {
+                    here.check_passage()?;
                     make_directory(&here.open, &part)
                         .map_err(|fault| error::place("the folder cannot be made:", &path, fault.into()))?;
                     self.rest.push(part);
@@ -373,6 +381,7 @@ impl Walk {
                 }
                 _ if is_last => return self.end(part),
                 (FileType::Directory, Some(open)) => {
+                    here.check_passage()?;
                     let next = Directory { open, path, stat: found.stat };
                     next.check_on_the_way()?;
                     self.passed.push((next, part));
@@ -494,6 +503,43 @@ pub(crate) fn errno(fault: &io::Error) -> Errno {
 /// This user and root. Everybody else is a stranger.
 fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a folder, or what is in it, belongs to somebody whom this user has no reason to trust: neither itself, nor root, nor whoever
+/// made the user namespace around it.
+#[must_use]
+pub fn is_stranger(user: u32) -> bool {
+    !is_trusted(user) && !is_outside(user)
+}
+
+/// Whether others than its owner and root can give what is in a folder of this mode and group another name: they have the right to write
+/// there, and it has no sticky bit. A path through such a folder may lead to another folder by now. The group of root, and one that is
+/// this user's alone, as many systems make for each user, are not counted.
+#[must_use]
+pub fn others_can_rename(mode: u32, group: u32) -> bool {
+    mode & 0o1000 == 0 && (mode & 0o002 != 0 || (mode & 0o020 != 0 && group != 0 && !is_private_group(group)))
+}
+
+/// Whether a group is this user's alone: it is its first one, has its name or its number, and no other members.
+fn is_private_group(group: u32) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    if rustix::process::getegid().as_raw() != group {
+        return false;
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let named = |text: &str, number: u32| {
+        let line = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        let mut found = line.filter(|fields| fields.get(2).is_some_and(|id| id.parse() == Ok(number)));
+        found.next().map(|fields| (fields[0].to_owned(), (*fields.last().unwrap_or(&"")).to_owned()))
+    };
+    let name = named(&read("/etc/passwd"), user).map(|(name, _)| name);
+    match named(&read("/etc/group"), group) {
+        Some((own, members)) => {
+            let others = |member: &str| !member.is_empty() && name.as_deref() != Some(member);
+            (group == user || name == Some(own)) && !members.trim().split(',').any(others)
+        }
+        None => group == user,
+    }
 }
 
 /// Whether a user is unknown in this user namespace: nobody in it is that user, so the directory belongs to whoever made the

@@ -199,6 +199,16 @@ pub(crate) fn open_folder(path: &Path) -> Error {
     )
 }
 
+pub(crate) fn group_on_the_way(path: &Path, group: u32) -> Error {
+    let what = format!(
+        "the path leads through the folder {}, where a group (id {group}) can put another folder in the place of the next one",
+        path.display()
+    );
+    unfit(what).with_hint(
+        "name a file in that folder itself, set its sticky bit (chmod +t), or take the right away (chmod g-w)",
+    )
+}
+
 pub(crate) fn foreign_link(path: &Path, user: u32) -> Error {
     let what = format!(
         "{} is a link that this user cannot trust: it belongs to user {user}, or others can move it",

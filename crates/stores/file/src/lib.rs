@@ -38,6 +38,8 @@ mod vfs;
 mod tests;
 
 pub use config::{Config, SCHEME};
+#[doc(hidden)]
+pub use directory::{is_stranger, others_can_rename};
 pub use examine::examine;
 pub use place::live_files;
 pub use reader::connect;

@@ -558,6 +558,32 @@ fn a_lease_on_a_file_is_not_waited_for_beyond_the_patience() {
     }
 }
 
+/// A member of the group could give another folder of root's that name.
+#[test]
+fn a_path_through_a_folder_of_a_group_is_refused() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let shared = machine.shared();
+    let private = machine.folder("shared/private", 0, 0, 0o700);
+    for path in ["private/locks.db", "new/locks.db"] {
+        is_refused(&shared.join(path), "where a group (id 4711) can put another folder in the place of the next one");
+    }
+    assert!(!shared.join("new").exists() && fs::read_dir(&private).unwrap().next().is_none());
+    fs::set_permissions(&shared, Permissions::from_mode(0o3770)).unwrap();
+    for path in ["private/locks.db", "new/locks.db"] {
+        take(&shared.join(path)).unwrap();
+    }
+    // A group of the user's own, as many systems make for each user, and that of root are no others.
+    for (user, group) in [(BOB, BOB), (0, 0)] {
+        let own = machine.folder(&format!("own-{user}"), user, group, 0o775);
+        let path = own.join("new/locks.db");
+        let taken = if user == 0 { take(&path).is_ok() } else { machine.takes(user, &path).status.success() };
+        assert!(taken, "{}", path.display());
+    }
+}
+
 /// A log that belongs to root stays root's, though the file is a member's.
 #[test]
 fn root_gives_no_file_away() {
@@ -630,7 +656,7 @@ fn a_folder_that_is_replaced_while_the_store_is_open_is_noticed() {
         return;
     }
     let machine = Machine::new();
-    let shared = machine.shared();
+    let shared = machine.folder("shared", 0, GROUP, 0o3770);
     let inner = machine.folder("shared/inner", 0, 0, 0o755);
     let target = machine.folder("target", 0, 0, 0o755);
     let store = File::connect(&config(&inner.join("locks.db"))).unwrap();
@@ -638,6 +664,7 @@ fn a_folder_that_is_replaced_while_the_store_is_open_is_noticed() {
     done(store.inspect(name())).unwrap();
     fs::rename(&inner, shared.join("away")).unwrap();
     symlink(&target, &inner).unwrap();
+    std::os::unix::fs::lchown(&inner, Some(MALLORY), Some(MALLORY)).unwrap();
     let error = done(store.inspect(name())).unwrap_err();
     assert!(error.kind() == ErrorKind::Unfit && error.to_string().contains("is a link"), "{error}");
     fs::remove_file(&inner).unwrap();
