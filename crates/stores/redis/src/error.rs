@@ -43,6 +43,24 @@ pub(crate) fn another_quarantine(kept: Duration, ours: Duration) -> Error {
         .with_hint("give every client the same `quarantine`, as it stands in the server's key leasehold_birth")
 }
 
+/// Another program's value stands where a quorum keeps since when a server has forgotten nothing.
+pub(crate) fn foreign_birth() -> Error {
+    let what = "another program's value stands at the server's key leasehold_birth; it was left as it is";
+    Error::new(ErrorKind::Unfit, "acquire", what)
+        .with_hint("keep locks behind a `prefix`, or delete that key: the server then waits for the quarantine to end")
+}
+
+/// Another program's value, or a damaged record, stands where the holds of a shared owner are kept.
+pub(crate) fn foreign_record(key: &str) -> Error {
+    let key = legible(key, KEY_MAX);
+    let what = format!("what stands at the key {key} is no record of an owner's holds; it was left as it is");
+    Error::new(ErrorKind::Unfit, "acquire", what)
+        .with_hint("break it with `reset_fence` to delete a damaged record; another program's value has to be moved")
+}
+
+/// The longest key that is shown.
+const KEY_MAX: usize = 256;
+
 /// The fences of a name were not counted up to where they are.
 pub(crate) fn unfit_fence(last: &str) -> Error {
     let what = match last {

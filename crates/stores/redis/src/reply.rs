@@ -110,6 +110,10 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
         "busy" => Acquired::Busy(Box::new(busy(&mut parts, names)?)),
         "late" => Acquired::TooLate,
         "unfit" => return Err(unfit_fence(&mut parts, names)?),
+        "foreign" => {
+            let name = named(&mut parts, names)?;
+            return Err(error::foreign_record(&parts.text()?).on_lock(&name));
+        }
         "already" => {
             let name = named(&mut parts, names)?;
             let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
@@ -134,7 +138,7 @@ pub(crate) fn voted(value: Value, names: &[Name], quarantine: Duration) -> Resul
     let mut parts = Parts::of(value)?;
     let (what, at) = (parts.text()?, parts.time()?);
     if what == "apart" {
-        return Err(error::another_quarantine(parts.millis()?, quarantine));
+        return Err(unfit_birth(&mut parts, quarantine)?);
     }
     let standing = standing(&mut parts)?;
     let voted = match what.as_str() {
@@ -148,6 +152,12 @@ pub(crate) fn voted(value: Value, names: &[Name], quarantine: Duration) -> Resul
     Ok((at, Vote { standing, voted }))
 }
 
+/// The record of a server's birth tells of another quarantine, or is none.
+fn unfit_birth(parts: &mut Parts, quarantine: Duration) -> Result<Error, Error> {
+    let kept = u64::try_from(parts.number()?).map(Duration::from_millis);
+    Ok(kept.map_or_else(|_| error::foreign_birth(), |kept| error::another_quarantine(kept, quarantine)))
+}
+
 fn standing(parts: &mut Parts) -> Result<Standing, Error> {
     let left = parts.millis()?;
     Ok(if left.is_zero() { Standing::Votes } else { Standing::Recovering { left } })
@@ -159,7 +169,7 @@ pub(crate) fn upheld(value: Value, quarantine: Duration) -> Result<(StoreTime, U
     let at = parts.time()?;
     let recovers = parts.number()?;
     let Ok(recovers) = u64::try_from(recovers) else {
-        return Err(error::another_quarantine(parts.millis()?, quarantine));
+        return Err(unfit_birth(&mut parts, quarantine)?);
     };
     let standing =
         if recovers == 0 { Standing::Votes } else { Standing::Recovering { left: Duration::from_millis(recovers) } };

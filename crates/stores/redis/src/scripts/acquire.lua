@@ -68,6 +68,13 @@ for name = 1, names do
   end
 end
 
+for name = 1, names do
+  local row, at = rows[name], (name - 1) * PARTS
+  if shared and not (row.count and row.record) and is_record_foreign(KEYS[at + 3]) then
+    return {'foreign', now, name - 1, KEYS[at + 3]}
+  end
+end
+
 local function grant(at, row)
   local record = {tag, row.first, row.block, lease, now, about, request}
   if shared then

@@ -20,7 +20,7 @@ end
 -- whether it is stale. To make numbers of text costs as much as a command, so texts are compared where no fence can have more digits than
 -- ours: one with fewer is smaller, and if its text is not, it is only looked at the long way.
 local function is_below(before)
-  if #first_text < DIGITS or find(before, hours, 1, true) ~= 1 then
+  if #first_text < DIGITS or find(before, hours, 1, true) ~= 1 or not find(before, '^%d+ %d', 6) then
     local last = fence_in(before)
     -- What is no fence is looked at the long way.
     return last > 0 and last < first, false, last + STALE < first

@@ -18,11 +18,13 @@ local function is_untouched()
 end
 
 -- For how many ms it does not vote, and since when it has forgotten nothing; or nothing and the quarantine that it is used with, where that
--- is another one.
+-- is another one; -1 where what stands there is no such record.
 local function recovers_for(key, quarantine, synced)
-  local kept = call('GET', key)
+  local kept = try_call('GET', key)
   local run, born, kept_quarantine, was_synced
-  if kept then run, born, kept_quarantine, was_synced = string.match(kept, '^(%x*) (%d+) (%d+) (%d)$') end
+  if type(kept) == 'string' then run, born, kept_quarantine, was_synced = string.match(kept, '^(%x*) (%d+) (%d+) (%d)$') end
+  if type(kept) == 'table' and not find(kept.err, 'WRONGTYPE', 1, true) then error(kept) end
+  if kept and not run then return nil, -1 end
   if kept_quarantine and tonumber(kept_quarantine) ~= quarantine then return nil, tonumber(kept_quarantine) end
   if quarantine == 0 then
     if not run then call('SET', key, ' 0 0 0', 'PX', BIRTH_KEPT_MS) end

@@ -29,7 +29,7 @@ if left ~= -2 then
 end
 
 -- As `insist`: nobody has this name.
-try_call('ZREM', line, '')
+try_call('ZREM', line, 'leasehold:nobody')
 local waiting = count_line(line, heard)
 local is_free_anyway = left == -2 and ARGV[3] ~= ''
 if verdict ~= 'done' or is_free_anyway then return {verdict, now, waiting, before} end
@@ -38,10 +38,14 @@ if left ~= -2 then
   if ARGV[2] == 'end' then
     break_at_end(lock, holders)
   else
-    call('DEL', lock, record_key)
+    call('DEL', lock)
+    discard_record(record_key, false)
   end
 end
-if ARGV[5] == '1' then reset_fences() end
+if ARGV[5] == '1' then
+  reset_fences()
+  if left == -2 or ARGV[2] ~= 'end' then discard_record(record_key, true) end
+end
 if left ~= -2 and ARGV[2] ~= 'end' then
   hint(line, ARGV[1])
   announce(KEYS[7])

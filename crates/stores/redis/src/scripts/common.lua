@@ -1,7 +1,10 @@
 -- What the rest of a script is made of: records, the line of clients that wait, and the holds of an owner that several clients share.
 
+-- The place of the last byte that is read of a record: a stranger's string has any size.
+local TEXT_LAST = 4194303
+
 local function text_at(key)
-  local text = try_call('GET', key)
+  local text = try_call('GETRANGE', key, 0, TEXT_LAST)
   return type(text) == 'string' and text or ''
 end
 
@@ -22,15 +25,47 @@ local function record_in(text, tag)
     first, fences, lease, since, request, kept, about =
       string.match(text, '^%+%d+ (%d+) (%d+) (%d+) (%d+) (%S*) ([^\n]*)\n(.*)$')
   end
-  if kept and (not tag or kept == tag) then
-    return {kept, tonumber(first), tonumber(fences), tonumber(lease), tonumber(since), about, request}
+  if not kept or tag and kept ~= tag then return end
+  local record = {kept, tonumber(first), tonumber(fences), tonumber(lease), tonumber(since), about, request}
+  for at = 2, 5 do
+    if not (record[at] <= EXACT) then return end
   end
+  return record
 end
 
--- The same for an owner that several clients share.
+-- The same for an owner that several clients share, whatever else it says: it begins with a tag.
+local function tagged_in(packed)
+  local ok, record, more = pcall(cmsgpack.unpack, packed)
+  if not ok or type(record) ~= 'table' or more ~= nil then return end
+  if type(record[1]) == 'string' and string.byte(record[1]) == 115 then return record end
+end
+
+-- Holds may end later than fences can count.
+local END_MAX, ABOUT_MAX = EXACT * 1000, 65536
+
+local function is_between(number, least, most) return type(number) == 'number' and number >= least and number <= most end
+
+-- Whether the parts of a shared owner's record are what they are read as: it is looked at once, here, and believed from then on.
+local function is_sound(record)
+  local holds, given = record[7], record[8]
+  for at = 2, 5 do
+    if not is_between(record[at], 0, EXACT) then return false end
+  end
+  if type(record[6]) ~= 'string' or #record[6] > ABOUT_MAX or not is_between(record[9], 0, END_MAX) then return false end
+  if type(holds) ~= 'table' or type(given) ~= 'table' or #holds % 2 ~= 0 or #given > GIVEN_MAX then return false end
+  for at = 1, #holds, 2 do
+    if type(holds[at]) ~= 'string' or not is_between(holds[at + 1], 0, END_MAX) then return false end
+  end
+  for at = 1, #given do
+    if type(given[at]) ~= 'string' then return false end
+  end
+  return true
+end
+
+-- One that somebody damaged is as good as none here, too.
 local function shared_record_in(packed, tag)
-  local ok, record = pcall(cmsgpack.unpack, packed)
-  if ok and type(record) == 'table' and (not tag or record[1] == tag) then return record end
+  local record = tagged_in(packed)
+  if record and is_sound(record) and (not tag or record[1] == tag) then return record end
 end
 
 local function text_beside(fence, record)
@@ -45,13 +80,24 @@ local function strike(line, heard, client)
   if try_call('ZREM', line, client) == 1 then try_call('ZREM', heard, client) end
 end
 
+local function is_client(text) return #text == 32 and not find(text, '%X') end
+
+-- A list of ours has clients in it. Another program's is left alone, and done without: those who wait ask from time to time.
+local function is_list(key)
+  local first, last = try_call('ZRANGE', key, 0, 0), try_call('ZRANGE', key, -1, -1)
+  if first.err or last.err then return false end
+  return not first[1] or is_client(first[1]) and is_client(last[1])
+end
+
 local function enlist(line, heard, client)
+  if not (is_list(line) and is_list(heard)) then return end
   if type(try_call('ZADD', line, 'NX', whole(now), client)) == 'number' then try_call('PEXPIRE', line, BELIEVED / 1000) end
   if type(try_call('ZADD', heard, whole(now + BELIEVED), client)) == 'number' then try_call('PEXPIRE', heard, BELIEVED / 1000) end
 end
 
 -- Takes those off the line that have not asked for too long; says how many are left.
 local function count_line(line, heard)
+  if not (is_list(line) and is_list(heard)) then return 0 end
   for _, client in ipairs(try_call('ZRANGEBYSCORE', heard, '-inf', whole(now))) do strike(line, heard, client) end
   local count = try_call('ZCARD', line)
   return type(count) == 'number' and count or 0

@@ -62,4 +62,10 @@ end
 -- Here there are no records of shared owners.
 local function save_record() end
 
+local function is_record_foreign() return false end
+
+local function forget_record() end
+
+local function discard_record() end
+
 local function live_record() end

@@ -63,6 +63,22 @@ local function take_out(lock, fence_key, record_key, tag, fence)
   return true
 end
 
+-- Whether something stands where a shared owner's record must be written, and is none.
+local function is_record_foreign(record_key)
+  return call('EXISTS', record_key) == 1 and not shared_record_in(text_at(record_key))
+end
+
+-- Deletes what is left of a shared owner's record, and nothing else.
+local function forget_record(record_key)
+  if shared_record_in(text_at(record_key)) then call('DEL', record_key) end
+end
+
+-- An operator wants to be rid of it: one that was damaged goes too, and any other text where even the fences are to begin again.
+local function discard_record(record_key, resets)
+  local text = text_at(record_key)
+  if text ~= '' and (resets or tagged_in(text)) then call('DEL', record_key) end
+end
+
 local function linger_on(key, ms)
   call('DEL', key)
   take(key, LINGER, '', 1, ms)
@@ -85,11 +101,16 @@ end
 -- Which family of lock stands at a key that is there, and its holders as {owner as kept, count}.
 local function look(lock, fence_key, record_key)
   local size = call('HLEN', lock)
+  -- A damaged record still tells whose lock it is.
+  local function is_damaged_record_of(field)
+    local record = tagged_in(text_at(record_key))
+    return record and record[1] == 's' .. field and not is_sound(record)
+  end
   if size > FIELDS_MAX then return FOREIGN, foreign_hash(size, {}) end
   local fields, found, family = call('HKEYS', lock), {}, OURS
   local function is_owner(field)
     return field == LINGER or string.sub(field, 1, #BROKEN) == BROKEN or is_generated(field) or
-      live_record(fence_key, record_key, 's' .. field) ~= nil
+      live_record(fence_key, record_key, 's' .. field) ~= nil or is_damaged_record_of(field)
   end
   for _, field in ipairs(fields) do
     if field == 'mode' and size > 1 then
@@ -129,16 +150,21 @@ local function all_records(fence_key, record_key)
   return {shared or private, shared and private}
 end
 
--- The largest fence given out: ours, or Redisson's own token where there is one.
+-- Redisson's own token, where there is one. It counts up with INCR: what that would not write is another program's, and left alone.
+local function token_at(key)
+  local text = call('MGET', key)[1]
+  if text and (text == '0' or find(text, '^[1-9]%d*$')) then return tonumber(text) end
+end
+
+-- The largest fence given out: ours, or Redisson's own token.
 local function last_fence(at)
-  local token = tonumber(call('MGET', KEYS[at + 6])[1] or nil)
-  if token ~= token then token = nil end
+  local token = token_at(KEYS[at + 6])
   return math.max(fence_at(KEYS[at + 2]), token or 0), token
 end
 
 -- The fences of the name begin again from the clock. A token of Redisson's is set there only where nobody could count on from it.
 local function reset_fences()
-  local clock, token = (now - FENCE_EPOCH) * 8, tonumber(call('MGET', KEYS[6])[1] or nil)
+  local clock, token = (now - FENCE_EPOCH) * 8, token_at(KEYS[6])
   call('DEL', KEYS[2])
   if token and is_unfit(token, clock) then call('SET', KEYS[6], whole(clock), 'KEEPTTL') end
 end

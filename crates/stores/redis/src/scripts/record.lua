@@ -2,17 +2,17 @@
 -- `<last fence> <fences> <lease in ms> <request> p`, and with zero fences if its one fence was a jump ahead of the clock. It is short because a server goes over each letter of a text that a script reads or
 -- makes. After any other `+<last fence> <first fence> <fences> <lease in ms> <since> <request> <tag>`, or `+<last fence>` alone where an owner
 -- is shared. An owner that is new for every asking is never taken for another: so what is left of its record harms nobody.
-local function fence_in(text) return tonumber(string.match(text or '', '^%+?(%d+)')) or 0 end
+local function fence_in(text) return tonumber(string.match((text or '') .. ' ', '^%+?(%d+) ')) or 0 end
 
 local function whole(number) return string.format('%.0f', number) end
 
 -- The last fence on record: 0 where there is none, and beyond every other where what stands there is no fence. Its text has any size.
 local function fence_at(key)
   local text = try_call('GETRANGE', key, 0, 31)
-  if text == '' then return 0 end
+  if text == '' then return call('EXISTS', key) == 0 and 0 or math.huge end
   if type(text) == 'table' and not find(text.err, 'WRONGTYPE', 1, true) then error(text) end
   -- A server of a quorum has none yet where it took a lock without its fences.
-  local last = type(text) == 'string' and (find(text, '+0 ', 1, true) == 1 and -1 or fence_in(text)) or 0
+  local last = type(text) == 'string' and (find(text, '^%+0 %d') and -1 or fence_in(text)) or 0
   if last == 0 then return math.huge end
   return math.max(last, 0)
 end

@@ -59,9 +59,10 @@ local known, token = last_fence(0)
 if lingers > now then
   linger_on(lock, ms_until(lingers))
   -- For people: who held it last.
-  if record then call('PEXPIRE', record_key, ms_until(lingers)) end
+  if shared and record then call('PEXPIRE', record_key, ms_until(lingers)) end
 else
-  call('DEL', lock, record_key)
+  call('DEL', lock)
+  forget_record(record_key)
 end
 if record and used then
   local last = record[2] + record[3] - 1

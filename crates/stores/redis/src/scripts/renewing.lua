@@ -19,7 +19,7 @@ local function renew_shared(lock, fence_key, record_key, tag, fence, hold, term,
   local ms = math.max(ms_until(math.max(last_end(holds), record[9])), foreign > 0 and left or 1)
   take(lock, string.sub(tag, 2), hold, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)
-  if now - record[5] > LONG then call('PEXPIRE', fence_key, FENCES_KEPT_MS) end
+  if now - record[5] > LONG and fence_at(fence_key) < math.huge then call('PEXPIRE', fence_key, FENCES_KEPT_MS) end
   return ms_until(last)
 end
 
@@ -33,7 +33,7 @@ local function is_fence_of(fence_key, tag, fence)
   local first, since = string.match(text, '^%+%d+ (%d+) %d+ %d+ (%d+) ')
   if first == fence then return true, now - since > LONG end
   local record = record_in(text, tag)
-  return not record or whole(record[2]) == fence, true
+  return not record or whole(record[2]) == fence, record ~= nil
 end
 
 -- What to answer where the owner does not hold the lock: -2 where an operator ended its right under this fence, else -1.

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod ballots;
+mod beside;
 mod clock;
 mod crowds;
 mod defects;
@@ -33,9 +34,10 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 22] = [
+const TOPICS: [&[scene::Case]; 23] = [
     attacks::CASES,
     ballots::CASES,
+    beside::CASES,
     rlock::CASES,
     renewal::CASES,
     defects::CASES,

@@ -21,7 +21,8 @@ const DAY: u64 = 24 * 3_600 * 8_000_000;
 fn poisons(clock: u64) -> Vec<String> {
     let far = (clock + 8 * DAY + DAY / 24).to_string();
     let record = format!("{far} 1 30000 b9a2c5a0-5f0b-4b8e-9d3c-0a1b2c3d4e5f:61 p\n1\nhost\n");
-    let words = ["9007199254740991", "999999999999999999999999999999", "0", "0 1 30000 x p\n", "none", "-5", "+x"];
+    let words =
+        ["9007199254740991", "999999999999999999999999999999", "0", "0 1 30000 x p\n", "none", "-5", "+x", "", "1e300"];
     words.into_iter().map(str::to_owned).chain([far, record]).collect()
 }
 
