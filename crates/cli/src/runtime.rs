@@ -4,8 +4,12 @@ use crate::exit::{Exit, Failure};
 
 /// Runs a command to its end.
 pub(crate) fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Exit::BUG, format!("there is no runtime: {error}")))?;
+    let runtime = leasehold_clock::room_for_runtime()
+        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
+        .map_err(|error| {
+            Failure::new(Exit::BUG, format!("the runtime could not be made: {error}"))
+                .with_hint("look at the limits of this process: open files (ulimit -n), memory".to_owned())
+        })?;
     let done = runtime.block_on(command);
     // A thread that reads standard input is not waited for.
     runtime.shutdown_background();

@@ -36,6 +36,19 @@ pub fn wall() -> StoreTime {
     StoreTime::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// How many files tokio opens for a runtime.
+const RUNTIME_FILES: usize = 6;
+
+/// Whether a runtime of tokio can still be made. Where its signals cannot have their files it panics, so this is asked before.
+///
+/// # Errors
+///
+/// The process has too many files open.
+pub fn room_for_runtime() -> std::io::Result<()> {
+    let opened: std::io::Result<Vec<_>> = (0..RUNTIME_FILES).map(|_| std::fs::File::open("/dev/null")).collect();
+    opened.map(drop)
+}
+
 /// The name of this machine, for people.
 pub fn host() -> Option<String> {
     let name = rustix::system::uname();

@@ -89,9 +89,8 @@ impl Keeper {
                 .with_hint("look at the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
                 .with_source(error)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
+        let runtime = leasehold_clock::room_for_runtime()
+            .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
             .map_err(|error| failed("the keeper's runtime could not be made", error))?;
         let handle = runtime.handle().clone();
         let waker = Arc::new(Waker::default());

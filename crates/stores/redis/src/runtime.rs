@@ -90,6 +90,7 @@ impl Thread {
 
 /// A thread with a runtime that runs for as long as the process does. A runtime that makes its own threads panics where there are none.
 fn begin(name: &str) -> io::Result<Handle> {
+    leasehold_clock::room_for_runtime()?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     std::thread::Builder::new()

@@ -92,7 +92,14 @@ async fn a_renewal_revives_nothing(world: World) -> Checked {
     request.lease = world.short();
     let fence = hand.take(&request).await?.block.first;
     eventually(async || hand.inspect("a").await.is_ok_and(|found| found.holders.is_empty())).await?;
-    assert_eq!(hand.renew(&request, fence, world.short() * 5).await?, Renewed::Lost);
+    let renewed = loop {
+        match hand.renew(&request, fence, world.short() * 5).await {
+            // A busy machine may be silent for longer than a call lasts.
+            Err(error) if error.is_retryable() => {}
+            renewed => break renewed?,
+        }
+    };
+    assert_eq!(renewed, Renewed::Lost);
     assert!(hand.inspect("a").await?.holders.is_empty());
     let next = hand.asking("a");
     assert!(hand.take(&next).await?.block.first > fence);
