@@ -35,6 +35,10 @@ pub(crate) const AHEAD: Duration = Duration::from_secs(60);
 const ENLISTED_FOR: Duration = Duration::from_secs(22);
 /// How many times a file that was replaced meanwhile, or just made, is opened.
 const OPENINGS: usize = 4;
+/// How long statements may run beyond the time that a busy file is given: ours take milliseconds.
+const WORK: Duration = Duration::from_secs(3);
+/// How many instructions of SQLite's are run before it asks again whether to go on.
+pub(crate) const INSTRUCTIONS: i32 = 10_000;
 const META: &str = "SELECT epoch FROM meta";
 
 thread_local! {
@@ -58,6 +62,12 @@ pub(crate) fn is_worth_a_try(tries: i32) -> bool {
 /// Gives a busy file so much time, in this thread, from now.
 pub(crate) fn give(patience: Duration) {
     GIVE_UP.set(leasehold_clock::now() + patience);
+}
+
+/// Whether a statement has run for too long, in this thread: SQLite asks now and then. Somebody who can write the file can make a few
+/// pages of it a tree that takes for ever to walk.
+pub(crate) fn runs_too_long() -> bool {
+    leasehold_clock::now() >= GIVE_UP.get() + WORK
 }
 
 /// How long this thread waits for a busy file still.

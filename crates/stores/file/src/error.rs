@@ -74,6 +74,7 @@ fn bad(what: impl Into<String>) -> Error {
 /// SQLite's error, in our words.
 fn told(error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
+        Some(ErrorCode::OperationInterrupted) => return too_long(),
         Some(ErrorCode::DatabaseCorrupt) => return damaged(&error.to_string()),
         _ if is_of_contents(&error) => return damaged(&error.to_string()),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
@@ -136,6 +137,14 @@ fn busy() -> Error {
     Error::new(ErrorKind::Unreachable, "write", what).with_hint(
         "is a process stopped in the middle of a write, or does one that may read the file hold a lock on it? look with `fuser` \
          and in /proc/locks",
+    )
+}
+
+fn too_long() -> Error {
+    let what = "it takes too long to look through the file";
+    Error::new(ErrorKind::Unreachable, "open", what).with_hint(
+        "is the machine overloaded? if not, the file may be damaged: `leasehold doctor` looks through it, and whoever can write it \
+         can do that",
     )
 }
 

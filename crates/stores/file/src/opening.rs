@@ -36,6 +36,9 @@ const LOG_BYTES: i64 = 4 << 20;
 const JOURNAL_VERSIONS: std::ops::Range<usize> = 18..20;
 const WITH_LOG: u8 = 2;
 
+/// How long a look through the whole file may take.
+const CHECK: Duration = Duration::from_secs(30);
+
 const ODD_FENCES: &str = "SELECT name FROM holds WHERE first < 1 OR len < 1 OR first > ?1 - len UNION \
      SELECT name FROM names WHERE last > ?1 LIMIT 5";
 
@@ -144,6 +147,7 @@ pub(crate) fn probe(site: &Arc<Site>) -> Result<Found, Error> {
 
 /// What SQLite finds when it looks through the file: "ok", or the first damage.
 pub(crate) fn quick_check(site: &Arc<Site>) -> Result<String, Error> {
+    database::give(CHECK);
     opened(site, |vfs| {
         let connection = connect_to_read(&site.path(""), vfs)?;
         Ok(connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?)
@@ -152,6 +156,7 @@ pub(crate) fn quick_check(site: &Arc<Site>) -> Result<String, Error> {
 
 /// Names whose fences this store never gave out, some of them.
 pub(crate) fn odd_fences(site: &Arc<Site>, machine: &Machine) -> Result<Vec<String>, Error> {
+    database::give(CHECK);
     read(site, |connection| {
         let Clockwork::Ours(epoch) = clockwork(connection, machine)? else { return Ok(Vec::new()) };
         let mut odd = connection.prepare(ODD_FENCES)?;
@@ -177,6 +182,7 @@ fn connect_to_read(path: &Path, vfs: &std::ffi::CStr) -> rusqlite::Result<Connec
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags_and_vfs(path, flags | OpenFlags::SQLITE_OPEN_EXRESCODE, vfs)?;
     connection.busy_handler(Some(database::is_worth_a_try))?;
+    connection.progress_handler(database::INSTRUCTIONS, Some(database::runs_too_long))?;
     schema::distrust(&connection)?;
     Ok(connection)
 }
@@ -261,6 +267,7 @@ fn connect(path: &Path, vfs: &std::ffi::CStr) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let mut connection = Connection::open_with_flags_and_vfs(path, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW, vfs)?;
     connection.busy_handler(Some(database::is_worth_a_try))?;
+    connection.progress_handler(database::INSTRUCTIONS, Some(database::runs_too_long))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     schema::distrust(&connection)?;

@@ -159,3 +159,60 @@ fn without_create_no_file_is_made() {
     drop(bench.open().unwrap());
     open(bench.path()).unwrap();
 }
+
+/// Makes the rows of the holds a tree of a few pages whose every branch leads to the same page below: walking it takes for ever.
+fn plant_endless_tree(bench: &Bench) {
+    let other = Connection::open(bench.path()).unwrap();
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400) INSERT INTO holds (name, \
+         owner, client, number, given, turn, expires, first, len, lease, since, broken, kept, label) SELECT \
+         printf('n%05d', i), 'o', zeroblob(16), i, 0, 1, 1, 9000000000000000, 1, 1, 1, 0, 0, printf('%.200c', 'L') FROM n";
+    other.execute_batch(fill).unwrap();
+    let number = |sql: &str| other.query_row(sql, [], |row| row.get::<_, u16>(0)).map(usize::from).unwrap();
+    let root = number("SELECT rootpage FROM sqlite_schema WHERE name = 'holds'");
+    let size = number("PRAGMA page_size");
+    assert_eq!(number("PRAGMA wal_checkpoint(TRUNCATE)"), 0);
+    drop(other);
+    let mut file = std::fs::read(bench.path()).unwrap();
+    let short = |page: &[u8], at: usize| usize::from(u16::from_be_bytes([page[at], page[at + 1]]));
+    let first_below = |page: &[u8]| -> [u8; 4] { page[short(page, 12)..][..4].try_into().unwrap() };
+    let at = |number: usize| (number - 1) * size..number * size;
+    // The root has few branches; the page below it has many.
+    let many = usize::try_from(u32::from_be_bytes(first_below(&file[at(root)]))).unwrap();
+    let mut page = file[at(many)].to_vec();
+    assert!(page[0] == 2 && short(&page, 3) > 5, "{} with {} branches", page[0], short(&page, 3));
+    let mut below = first_below(&page);
+    for level in 0..11 {
+        for cell in 0..short(&page, 3) {
+            let at = short(&page, 12 + 2 * cell);
+            page[at..at + 4].copy_from_slice(&below);
+        }
+        page[8..12].copy_from_slice(&below);
+        if level < 10 {
+            file.extend(&page);
+            below = u32::try_from(file.len() / size).unwrap().to_be_bytes();
+        }
+    }
+    file[at(root)].copy_from_slice(&page);
+    file[28..32].copy_from_slice(&below);
+    std::fs::write(bench.path(), file).unwrap();
+}
+
+#[test]
+fn a_tree_that_takes_for_ever_to_walk_is_given_up() {
+    let bench = Bench::new();
+    drop(bench.open().unwrap());
+    plant_endless_tree(&bench);
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let store = bench.open().unwrap();
+        let listed = now(store.list(String::new(), None, 10));
+        // So many writes that one of them sweeps.
+        for number in 1..=130 {
+            let _ = now(store.acquire(asking(1, number, "zz")));
+        }
+        done.send(listed.map(drop))
+    });
+    let error = ended.recv_timeout(Duration::from_secs(120)).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("takes too long to look through the file") && error.hint().is_some(), "{error}");
+}
