@@ -8,7 +8,7 @@ use leasehold_core::Moment;
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::run::{self, Destination, Here, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Why};
+use crate::run::{self, Destination, Here, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Standby, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
 use crate::{events, human, names, output, runtime, store};
@@ -75,7 +75,23 @@ impl Run<'_> {
     ) -> Result<Exit, Failure> {
         report.took(&guard);
         let since = Instant::now();
-        let done = self.under(plan, &guard, client, signals, report).await;
+        let mut standby = None;
+        let done = self.under(plan, &guard, client, signals, report, &mut standby).await;
+        let done = self.give_back(guard, done, client, report, since).await;
+        if let Some(standby) = standby {
+            standby.finish();
+        }
+        done
+    }
+
+    async fn give_back(
+        &self,
+        guard: Guard,
+        done: Result<Exit, Failure>,
+        client: &Client,
+        report: &mut Report,
+        since: Instant,
+    ) -> Result<Exit, Failure> {
         report.held_ms = Some(millis(since.elapsed()));
         if report.is_lost() {
             // What is left of it is given back as the store is closed; nobody waits for one that does not answer.
@@ -104,6 +120,7 @@ impl Run<'_> {
         client: &Client,
         signals: &mut Signals,
         report: &mut Report,
+        standby: &mut Option<Standby>,
     ) -> Result<Exit, Failure> {
         let granted = leasehold_clock::now();
         let others = plan.joined.as_ref().map(|outer| outer.other_grants(guard)).unwrap_or_default();
@@ -121,7 +138,9 @@ impl Run<'_> {
                 format!("signal {number} came before the command was started"),
             ));
         }
-        let outcome = run::run(self.job(plan, granted, guard, client)?, client, guard, signals).await?;
+        let job = self.job(plan, granted, guard, client)?;
+        let (outcome, guardian) = run::run(job, client, guard, signals).await?;
+        *standby = Some(guardian);
         self.told(&outcome, plan, guard, client, report)
     }
 

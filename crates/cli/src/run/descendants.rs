@@ -4,6 +4,8 @@
 //! child, which the kernel answers without a race ([`reap`]); the lists made here are only for signals, and are made again until
 //! nobody is left.
 
+use std::time::Duration;
+
 use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 
@@ -11,6 +13,9 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 use super::planted::{self, Bug};
 #[cfg(target_os = "linux")]
 use super::proc_files as system;
+
+/// Between two rounds of SIGKILL.
+const ROUND: Duration = Duration::from_millis(1);
 
 /// The descendants of this process.
 #[derive(Debug)]
@@ -39,6 +44,20 @@ pub(super) fn reap() -> Reaped {
         Ok(None) => Reaped::Nothing,
         Err(rustix::io::Errno::CHILD) => Reaped::Nobody,
         Err(_) => Reaped::Nothing,
+    }
+}
+
+/// Ends everything below this process, and waits until nobody is left. For a process that has no other children.
+pub(super) fn end_all() {
+    loop {
+        match reap() {
+            Reaped::Child(..) => {}
+            Reaped::Nobody => return,
+            Reaped::Nothing => {
+                Descendants::new(None).signal(Signal::KILL);
+                std::thread::sleep(ROUND);
+            }
+        }
     }
 }
 

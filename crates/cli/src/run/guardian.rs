@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, WaitStatus};
 use super::descendants::{self, Descendants, Reaped};
 use super::message::{self, Ended, Message, Place, Start};
 use super::planted::{self, Bug};
+use super::runner::beyond_reach;
 use super::terminal::{self, Terminal};
 use super::times::Times;
 use super::wake::Wake;
@@ -28,6 +29,9 @@ const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Between two rounds of SIGKILL: one that forked in between is found in the next round. After the deadline, when there are still
 /// some that cannot be ended, it is the longer one.
 const ROUND: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
+
+/// A shorter time-out would be none.
+const READ_FLOOR: Duration = Duration::from_millis(1);
 
 /// The most urgent of all priorities.
 const FIRST: i32 = -20;
@@ -56,18 +60,51 @@ fn watch_over() -> io::Result<()> {
     let runner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Some((start, input, keep)) = Start::receive(&runner)? else { return Ok(()) };
     runner.set_nonblocking(true)?;
-    let Some(mut guardian) = Guardian::start(&start, runner, input, keep)? else { return Ok(()) };
-    while !guardian.reap() {
-        guardian.act(leasehold_clock::now());
-        wake.wait(guardian.runner.as_ref(), guardian.next())?;
-        guardian.hear();
-    }
-    guardian.finish();
+    let connection = runner.try_clone()?;
+    let (is_orphan, deadline) = match Guardian::start(&start, runner, input, keep)? {
+        None => (is_orphaned(&connection, Vec::new(), start.deadline)?, start.deadline),
+        Some(mut guardian) => {
+            while !guardian.reap() {
+                guardian.act(leasehold_clock::now());
+                wake.wait(guardian.runner.as_ref(), guardian.next())?;
+                guardian.hear();
+            }
+            guardian.finish();
+            let heard = std::mem::take(&mut guardian.heard);
+            (guardian.runner.is_none() || is_orphaned(&connection, heard, guardian.deadline)?, guardian.deadline)
+        }
+    };
     // Elsewhere than on Linux somebody may be left who could not be found.
-    if guardian.runner.is_none() && cfg!(target_os = "linux") {
-        start.release.carry_out(guardian.deadline);
+    if is_orphan && cfg!(target_os = "linux") {
+        start.release.carry_out(deadline);
     }
     Ok(())
+}
+
+/// Waits until the runner has done all that is to be done with the lock. Whether it has gone without that: it may have been killed together
+/// with the command, or after it. After the deadline the lease decides.
+fn is_orphaned(mut runner: &UnixStream, mut heard: Vec<u8>, deadline: Moment) -> io::Result<bool> {
+    runner.set_nonblocking(false)?;
+    loop {
+        while let Some((message, rest)) = heard.split_first_chunk() {
+            if Message::decode(*message) == Some(Message::Finished) {
+                return Ok(false);
+            }
+            heard = rest.to_vec();
+        }
+        let left = deadline.since(leasehold_clock::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        runner.set_read_timeout(Some(left.max(READ_FLOOR)))?;
+        let mut buffer = [0; message::BYTES];
+        match runner.read(&mut buffer) {
+            Ok(0) => return Ok(true),
+            Ok(count) => heard.extend_from_slice(&buffer[..count]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => return Ok(true),
+        }
+    }
 }
 
 struct Guardian {
@@ -106,6 +143,10 @@ impl Guardian {
     /// Starts the command. None where that failed, which the runner is told.
     fn start(start: &Start, runner: UnixStream, input: OwnedFd, keep: Vec<OwnedFd>) -> io::Result<Option<Self>> {
         let spawned = spawn(start, &input, &runner);
+        if spawned.is_err() {
+            // What was to become the command may have become it just before it was killed, and have children.
+            descendants::end_all();
+        }
         // What the command closes must be closed: its input and output are not held open by this process.
         let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
@@ -325,16 +366,8 @@ impl Guardian {
         }
         let Some((pid, name)) = self.descendants.beyond_reach(until) else { return };
         self.is_beyond_reach = true;
-        let pid = pid.as_raw_nonzero();
-        self.tell(Message::NotEnded(pid.get()));
-        let lock = match (self.runner.is_some(), self.is_lost) {
-            (true, false) => "the lock is kept until it ends, for as long as the store can be told",
-            _ => "the lock cannot be kept, so it may work beside the next holder",
-        };
-        print(format!(
-            "this user may not end {name}: {lock}; end it as a user who may ('kill {pid}'), and next time run 'sudo leasehold run' \
-             instead of 'leasehold run sudo'"
-        ));
+        self.tell(Message::NotEnded(pid.as_raw_nonzero().get()));
+        print(beyond_reach(pid, &name, self.runner.is_some() && !self.is_lost));
     }
 
     fn tell_people(&mut self) {

@@ -39,6 +39,8 @@ pub(super) enum Message {
     Signal(i32),
     /// To the guardian: the runner goes on after a stop, and so may the command.
     Continue,
+    /// To the guardian: the runner has done all that is to be done with the lock.
+    Finished,
     /// To the runner: the command runs, with this process id.
     Started(i32),
     /// To the runner: it could not be started.
@@ -81,6 +83,7 @@ impl Message {
             Self::Kill => (b'k', 0),
             Self::Signal(number) => (b's', widened(number)),
             Self::Continue => (b'c', 0),
+            Self::Finished => (b'f', 0),
             Self::Started(pid) => (b'S', widened(pid)),
             Self::NotStarted(errno) => (b'N', widened(errno)),
             Self::Stopped(number) => (b'T', widened(number)),
@@ -107,6 +110,7 @@ impl Message {
             b'k' => Self::Kill,
             b's' => Self::Signal(number()?),
             b'c' => Self::Continue,
+            b'f' => Self::Finished,
             b'S' => Self::Started(number()?),
             b'N' => Self::NotStarted(number()?),
             b'T' => Self::Stopped(number()?),

@@ -32,7 +32,7 @@ pub(crate) use job::own_group;
 pub(crate) use orphan::OrphanRelease;
 pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::Report;
-pub(crate) use runner::{Job, NotEnded, Outcome, Why, run};
+pub(crate) use runner::{Job, NotEnded, Outcome, Standby, Why, run};
 pub(crate) use signals::{Signals, outlive_file_limit};
 pub(crate) use terminal::{hear_signals, without_stops};
 

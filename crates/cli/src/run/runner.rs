@@ -92,8 +92,31 @@ pub(crate) enum Why {
     NoGuardian,
 }
 
+/// A guardian with nothing left to guard. Should this process be killed before the lock is given back, the guardian does that.
+pub(crate) struct Standby {
+    guardian: Child,
+    stream: tokio::net::UnixStream,
+}
+
+impl Standby {
+    /// All is done with the lock. The guardian is gone before this process is, so that nothing is left of a `run` that has ended.
+    pub(crate) fn finish(self) {
+        let Self { mut guardian, stream } = self;
+        // Where there is no room for it, the end of the connection says it: giving back what was given back does nothing.
+        let _ = stream.try_write(&Message::Finished.encode());
+        drop(stream);
+        let _ = kill_process(Pid::from_child(&guardian), Signal::CONT);
+        let _ = guardian.wait();
+    }
+}
+
 /// Runs it to its end.
-pub(crate) async fn run(job: Job, client: &Client, guard: &Guard, signals: &mut Signals) -> Result<Outcome, Failure> {
+pub(crate) async fn run(
+    job: Job,
+    client: &Client,
+    guard: &Guard,
+    signals: &mut Signals,
+) -> Result<(Outcome, Standby), Failure> {
     let failed = |error: io::Error| Failure::new(Exit::BUG, format!("the guardian could not be started: {error}"));
     let jobs = if job.is_joined { Signals::none() } else { Signals::of_jobs()? };
     let mut runner = match Runner::start(job, guard) {
@@ -108,9 +131,8 @@ pub(crate) async fn run(job: Job, client: &Client, guard: &Guard, signals: &mut 
         },
     };
     let outcome = runner.watch(client, guard, signals, jobs).await.map_err(failed)?;
-    // It has said its last word. It is gone before this process is, so that nothing is left of a `run` that has ended.
-    let _ = runner.guardian.wait();
-    Ok(outcome)
+    let Runner { guardian, stream, .. } = runner;
+    Ok((outcome, Standby { guardian, stream }))
 }
 
 struct Runner {
@@ -201,7 +223,7 @@ impl Runner {
             tokio::select! {
                 biased;
                 read = self.stream.read(&mut heard[count..]) => match read {
-                    Ok(0) | Err(_) => return Ok(self.take_over(guard)),
+                    Ok(0) | Err(_) => return Ok(self.take_over(guard).await),
                     Ok(more) => {
                         count += more;
                         if count == message::BYTES {
@@ -342,12 +364,13 @@ impl Runner {
 
     /// The guardian was killed. Its descendants are this process's now; they are ended while the keeper still keeps the lock. Orphans of
     /// a child that this process had before cannot be told from them, and are ended too.
-    fn take_over(&mut self, guard: &Guard) -> Outcome {
+    async fn take_over(&mut self, guard: &Guard) -> Outcome {
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
         let mut left = Descendants::new(group).without(std::mem::take(&mut self.others));
         left.signal(Signal::TERM);
         left.signal(Signal::CONT);
         let asked = leasehold_clock::now();
+        let mut extended = std::pin::pin!(extended(guard, self.lease));
         loop {
             match descendants::reap() {
                 Reaped::Child(_, status) if status.stopped() => {}
@@ -359,8 +382,12 @@ impl Runner {
                     let deadline = self.deadline_or_told(guard);
                     if leasehold_clock::now() >= self.times.kill_after(asked, deadline) {
                         left.signal(Signal::KILL);
+                        self.look_beyond_reach(&left, guard);
                     }
-                    std::thread::sleep(ROUND);
+                    tokio::select! {
+                        never = &mut extended, if self.is_fixed && self.not_ended.is_some() => match never {},
+                        () = tokio::time::sleep(ROUND) => {}
+                    }
                 }
             }
         }
@@ -368,8 +395,32 @@ impl Runner {
         if let Some(terminal) = own_group().and_then(|home| Terminal::new(&self.input, home, self.command)) {
             terminal.give_back();
         }
-        Outcome::CutOff(Why::NoGuardian, self.ended, None)
+        let not_ended = self.not_ended.map(|pid| NotEnded { pid, is_kept: guard.is_valid() });
+        Outcome::CutOff(Why::NoGuardian, self.ended, not_ended)
     }
+
+    /// As the guardian would: the lock is kept from the next holder for as long as something works that cannot be ended.
+    fn look_beyond_reach(&mut self, left: &Descendants, guard: &Guard) {
+        if self.not_ended.is_some() {
+            return;
+        }
+        let Some((pid, name)) = left.beyond_reach(Moment::NEVER) else { return };
+        self.not_ended = Some(pid.as_raw_nonzero().get());
+        output::note(&beyond_reach(pid, &name, guard.is_valid()));
+    }
+}
+
+/// What people are told of a process that this user may not end.
+pub(super) fn beyond_reach(pid: Pid, name: &str, is_kept: bool) -> String {
+    let lock = match is_kept {
+        true => "the lock is kept until it ends, for as long as the store can be told",
+        false => "the lock cannot be kept, so it may work beside the next holder",
+    };
+    let pid = pid.as_raw_nonzero();
+    format!(
+        "this user may not end {name}: {lock}; end it as a user who may ('kill {pid}'), and next time run 'sudo leasehold run' instead \
+         of 'leasehold run sudo'"
+    )
 }
 
 /// Keeps a fixed lease for longer than was asked for, while something that could not be ended may work under it.

@@ -21,7 +21,8 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Starts the command through it. The process is the command when this returns.
 ///
-/// It may be stopped before that: then it is waited for until the time has come, or the runner has gone, and no longer.
+/// It may be stopped before that: then it is waited for until the time has come, or the runner has gone, and no longer. Where this fails,
+/// the caller ends what is left of it.
 pub(super) fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::Result<Pid> {
     let (mut ours, theirs) = UnixStream::pair()?;
     let mut child = Command::new(this_program()?)
@@ -44,7 +45,6 @@ pub(super) fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if start.check_time().is_err() || is_gone(runner) {
                     child.kill()?;
-                    child.wait()?;
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::harness::{Case, Checked, run, run_with, url};
 use crate::program;
@@ -17,6 +17,10 @@ pub(crate) const CASES: &[Case] = &[
     ("outage::at_the_start_it_is_said_once", at_the_start_it_is_said_once),
     ("outage::a_runner_that_was_killed_keeps_nobody_waiting", a_runner_that_was_killed_keeps_nobody_waiting),
     ("outage::what_is_left_of_a_killed_runner_keeps_its_lock", what_is_left_of_a_killed_runner_keeps_its_lock),
+    (
+        "outage::a_runner_that_is_killed_after_its_command_keeps_nobody_waiting",
+        a_runner_that_is_killed_after_its_command,
+    ),
     ("outage::a_killed_runner_gives_back_no_hold_but_its_own", a_killed_runner_gives_back_no_hold_but_its_own),
     ("outage::a_hold_that_may_be_anothers_is_left_to_its_lease", a_hold_that_may_be_anothers_is_left_to_its_lease),
 ];
@@ -155,6 +159,29 @@ fn what_is_left_of_a_killed_runner_keeps_its_lock() -> Checked {
     busy.is(75);
     run(&url(&server), &["acquire", "a", "--wait", "60s"]).is(0);
     assert!(!killed.is_alive(), "it was given back too soon");
+    Ok(())
+}
+
+/// The guardian sees first that nobody is left, and only then that the runner has gone.
+fn a_runner_that_is_killed_after_its_command() -> Checked {
+    let server = Redis::start()?;
+    let mut command: Command = program::command();
+    command.env_clear().env("LEASEHOLD_STORE", url(&server)).args(["run", "a", "--keep", "1h"]);
+    command.args(["-c", "echo $$; read -r _"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut runner = command.spawn()?;
+    let mut started = String::new();
+    BufReader::new(runner.stdout.take().expect("a pipe")).read_line(&mut started)?;
+    let started = Killed(started.trim().parse().ok().and_then(Pid::from_raw).expect("a process"));
+    kill_process(Pid::from_child(&runner), Signal::STOP)?;
+    drop(runner.stdin.take());
+    let began = Instant::now();
+    while started.is_alive() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    runner.kill()?;
+    runner.wait()?;
+    run(&url(&server), &["acquire", "a", "--wait", "60s"]).is(0);
     Ok(())
 }
 
