@@ -42,7 +42,13 @@ impl Outage {
         Self(Arc::new(State { away: watch::Sender::new(None), is_told: AtomicBool::new(false) }))
     }
 
-    fn answered<T>(&self, reply: &Reply<T>) {
+    /// Whether it does not answer now.
+    pub(crate) fn is_away(&self) -> bool {
+        self.0.away.borrow().is_some()
+    }
+
+    /// What it said to a call that began then.
+    fn answered<T>(&self, reply: &Reply<T>, began: Instant) {
         let away = match reply {
             Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum) => Some(error.clone()),
             _ => None,
@@ -51,7 +57,7 @@ impl Outage {
             (None, None) => false,
             (Some(_), None) => before.take().is_some(),
             (None, Some(error)) => {
-                *before = Some(Away { since: Instant::now(), error });
+                *before = Some(Away { since: began, error });
                 true
             }
             (Some(before), Some(error)) => {
@@ -61,8 +67,14 @@ impl Outage {
         });
     }
 
-    /// Tells people of outages with `say`, until one is longer than `patience`: then it is why to give up.
-    pub(crate) async fn watch(&self, store: &str, patience: Option<Duration>, say: impl Fn(&str)) -> Failure {
+    /// Tells people of outages with `say`, until one is longer than `patience`: then it is why to give up. The wait ends by itself at `end`.
+    pub(crate) async fn watch(
+        &self,
+        store: &str,
+        patience: Option<Duration>,
+        end: Option<Instant>,
+        say: impl Fn(&str),
+    ) -> Failure {
         let mut changes = self.0.away.subscribe();
         loop {
             let away = changes.borrow_and_update().clone();
@@ -96,9 +108,15 @@ impl Outage {
                 () = tell => {
                     self.0.is_told.store(true, Ordering::Relaxed);
                     let long = human::span(since.elapsed());
-                    let then = match patience {
-                        None => "the wait goes on until it does".to_owned(),
-                        Some(patience) => format!("the wait ends when it has not for {}", human::span(patience)),
+                    let then = match (patience, end) {
+                        (Some(patience), end) if end.is_none_or(|end| since + patience < end) => {
+                            format!("the wait ends when it has not for {}", human::span(patience))
+                        }
+                        (_, Some(end)) => {
+                            let left = end.saturating_duration_since(Instant::now());
+                            format!("the wait ends in {} at the latest", human::span(left))
+                        }
+                        _ => "the wait goes on until it does".to_owned(),
                     };
                     say(&format!("{store} has not answered for {long}; {then}: {}", error.message()));
                 }
@@ -150,8 +168,9 @@ impl Store for Watched {
     fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
         let (call, outage) = (self.inner.acquire(request), self.outage.clone());
         Call::pending(async move {
+            let began = Instant::now();
             let reply = call.await;
-            outage.answered(&reply);
+            outage.answered(&reply, began);
             reply
         })
     }

@@ -28,9 +28,9 @@ pub(crate) async fn show(client: &Client, names: &[Name], waiting: &Waiting) -> 
              if none is around, unset LEASEHOLD_NAME"
         ));
     }
-    let (label, patience) = (client.store_label(), waiting.patience);
+    let (label, patience, end) = (client.store_label(), waiting.patience, waiting.end());
     if !std::io::stderr().is_terminal() {
-        return waiting.outage.watch(label, patience, output::note).await;
+        return waiting.outage.watch(label, patience, end, output::note).await;
     }
     let bar = Cleared(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()));
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -39,7 +39,8 @@ pub(crate) async fn show(client: &Client, names: &[Name], waiting: &Waiting) -> 
     let (mut frames, mut looks) = (interval(FRAME), interval(LOOK));
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut away = std::pin::pin!(waiting.outage.watch(label, patience, |text| bar.0.suspend(|| output::note(text))));
+    let mut away =
+        std::pin::pin!(waiting.outage.watch(label, patience, end, |text| bar.0.suspend(|| output::note(text))));
     loop {
         tokio::select! {
             given_up = &mut away => return given_up,

@@ -100,14 +100,14 @@ async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, 
 /// Ends what is open with the store. What has gone wrong by then is said before.
 ///
 /// A store that does not answer is not waited for until all leases are over; after a second people are told, and may end it with a
-/// signal. Where a lock was lost, its time is over by itself, and that is all that is waited for.
-pub(crate) async fn close<T>(client: &Client, signals: &mut Signals, done: &mut Result<T, Failure>, is_lost: bool) {
+/// signal. It is brief where a lock was lost, whose time is over by itself, and where the store is known not to answer.
+pub(crate) async fn close<T>(client: &Client, signals: &mut Signals, done: &mut Result<T, Failure>, is_brief: bool) {
     if let Err(failure) = done {
         events::flush();
         output::failure(failure);
         failure.is_said = true;
     }
-    let patience = if is_lost { TELL_AFTER } else { CLOSING };
+    let patience = if is_brief { TELL_AFTER } else { CLOSING };
     let unwanted = async {
         tokio::time::sleep(TELL_AFTER).await;
         let (label, left) = (client.store_label(), human::span(CLOSING - TELL_AFTER));

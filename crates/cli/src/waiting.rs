@@ -43,6 +43,14 @@ impl Waiting {
         Self { limit, began: Instant::now(), patience: args.patience, outage: Outage::new() }
     }
 
+    /// When the wait is over, where it has a limit.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        match self.limit {
+            Limit::Within(limit) => self.began.checked_add(limit),
+            Limit::Once | Limit::Forever => None,
+        }
+    }
+
     /// For one who joins another's hold: where that is gone there is nothing to wait for.
     pub(crate) fn no_longer(self) -> Self {
         Self { limit: Limit::Once, ..self }

@@ -30,7 +30,8 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
             Err(failure) => Err(failure),
         };
         let is_lost = done.as_ref().is_err_and(|failure| failure.exit == Exit::LOST);
-        store::close(&client, &mut signals, &mut done, is_lost).await;
+        let is_brief = is_lost || waiting.outage.is_away();
+        store::close(&client, &mut signals, &mut done, is_brief).await;
         done
     })
 }

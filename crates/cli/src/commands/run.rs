@@ -42,6 +42,7 @@ impl Run<'_> {
         let waiting = Waiting::new(&self.args.waiting);
         let client = unless_signal(&mut signals, store::connect_patiently(self.settings, &waiting)).await?;
         report.store = Some(client.store_label().to_owned());
+        let outage = waiting.outage.clone();
         let done = async {
             let here = unless_signal(&mut signals, async { Ok(Here::of(&client).await) }).await?;
             let plan = Plan::new(self.args, &client, here, &names)?;
@@ -59,7 +60,8 @@ impl Run<'_> {
             }
         };
         let mut done = done.await;
-        store::close(&client, &mut signals, &mut done, report.is_lost()).await;
+        let is_brief = report.is_lost() || outage.is_away();
+        store::close(&client, &mut signals, &mut done, is_brief).await;
         done
     }
 

@@ -14,6 +14,7 @@ use crate::program;
 pub(crate) const CASES: &[Case] = &[
     ("outage::a_wait_says_that_the_server_is_away_and_back", a_wait_says_that_the_server_is_away_and_back),
     ("outage::patience_ends_a_wait", patience_ends_a_wait),
+    ("outage::a_wait_with_a_limit_says_when_it_ends", a_wait_with_a_limit_says_when_it_ends),
     ("outage::at_the_start_it_is_said_once", at_the_start_it_is_said_once),
     ("outage::a_runner_that_was_killed_keeps_nobody_waiting", a_runner_that_was_killed_keeps_nobody_waiting),
     ("outage::what_is_left_of_a_killed_runner_keeps_its_lock", what_is_left_of_a_killed_runner_keeps_its_lock),
@@ -89,6 +90,26 @@ fn patience_ends_a_wait() -> Checked {
     assert!(given_up.contains("gave up waiting") && given_up.contains(&url), "{given_up}");
     assert!(waiter.line().contains("hint: "));
     assert_eq!(waiter.0.wait()?.code(), Some(69));
+    Ok(())
+}
+
+fn a_wait_with_a_limit_says_when_it_ends() -> Checked {
+    let server = Redis::start()?;
+    let url = url(&server);
+    run(&url, &["acquire", "a", "--lease", "1h"]).is(0);
+    let mut waiter = Waiter::start(&url, &["run", "a", "--wait", "20s", "-c", "true"]);
+    let mut impatient = Waiter::start(&url, &["run", "a", "--patience", "0s", "-c", "true"]);
+    let began = Instant::now();
+    while run(&url, &["show", "a", "--json"]).is(0).json()["waiters"] != 2 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody waits");
+    }
+    server.stop()?;
+    let given_up = impatient.line();
+    assert!(given_up.contains("gave up waiting") && !given_up.contains("ms:"), "since it was asked: {given_up}");
+    assert!(impatient.line().contains("hint: "));
+    assert_eq!(impatient.line(), "", "it does not wait for the server once more");
+    let away = waiter.line();
+    assert!(away.contains("the wait ends in") && away.contains("at the latest"), "{away}");
     Ok(())
 }
 
