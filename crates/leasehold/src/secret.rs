@@ -2,13 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, PasswordSource};
 
 /// No password is longer, in bytes.
 const PASSWORD_MAX: u64 = 64 * 1024;
+/// How long an attempt to connect waits for somebody to open a pipe for writing, and then for what is written. The next attempt goes on
+/// waiting, for as long as the caller has patience.
+const PIPE_OPENS_WITHIN: Duration = Duration::from_secs(1);
+const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The password that stands in a file: all of it, but for the end of its last line.
 pub(crate) fn file(path: PathBuf) -> PasswordSource {
@@ -18,13 +24,32 @@ pub(crate) fn file(path: PathBuf) -> PasswordSource {
         if let Last::Once(password) = &*last {
             return Ok(password.clone());
         }
+        let is_first = !matches!(*last, Last::Again);
         let wrong = |what: String| {
             // A file that could be read is perhaps just being replaced: worth another try.
-            let kind = if matches!(*last, Last::Unread) { ErrorKind::BadArgument } else { ErrorKind::Unreachable };
+            let kind = if is_first { ErrorKind::BadArgument } else { ErrorKind::Unreachable };
             Error::new(kind, "connect", format!("the password file {} {what}", path.display()))
                 .with_hint("give a file that this user may read, with the password as UTF-8 text in it")
         };
-        let (bytes, is_regular) = read(&path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let unreadable = |error: io::Error| wrong(format!("cannot be read: {error}"));
+        let is_regular = path.metadata().map_err(unreadable)?.is_file();
+        let bytes = if is_regular {
+            read(File::open(&path).map_err(unreadable)?).map_err(unreadable)?
+        } else {
+            let pipe = match std::mem::replace(&mut *last, Last::Unread) {
+                Last::Awaited(pipe) => pipe,
+                _ => read_behind(path.clone()).map_err(unreadable)?,
+            };
+            match awaited(&pipe) {
+                Some(read) => read.map_err(unreadable)?,
+                None => {
+                    *last = Last::Awaited(pipe);
+                    let what = format!("the password file {} is a pipe that nobody has written to", path.display());
+                    return Err(Error::new(ErrorKind::Unreachable, "connect", what)
+                        .with_hint("write the password to it and close it, or give a regular file"));
+                }
+            }
+        };
         if bytes.len() as u64 > PASSWORD_MAX {
             return Err(wrong(format!("is longer than {PASSWORD_MAX} bytes")));
         }
@@ -47,15 +72,51 @@ enum Last {
     Again,
     /// A pipe, which cannot be.
     Once(String),
+    /// A pipe that has not ended yet.
+    Awaited(Receiver<Step>),
 }
 
-/// What stands there, though no more than is looked at, and whether it can be read again.
-fn read(path: &PathBuf) -> io::Result<(Vec<u8>, bool)> {
-    let file = File::open(path)?;
-    let is_regular = file.metadata()?.is_file();
+/// How far a pipe was read.
+enum Step {
+    /// Somebody writes to it.
+    Opened,
+    Read(io::Result<Vec<u8>>),
+}
+
+/// What stands there, though no more than is looked at.
+fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(PASSWORD_MAX + 1).read_to_end(&mut bytes)?;
-    Ok((bytes, is_regular))
+    Ok(bytes)
+}
+
+/// To open a pipe waits for a writer, for as long as there is none: that is left to a thread.
+fn read_behind(path: PathBuf) -> io::Result<Receiver<Step>> {
+    let (steps, told) = channel();
+    std::thread::Builder::new().name("leasehold-password".into()).spawn(move || tell(&path, &steps))?;
+    Ok(told)
+}
+
+fn tell(path: &Path, steps: &Sender<Step>) {
+    let result = File::open(path).and_then(|file| {
+        // Nobody need listen any more.
+        let _ = steps.send(Step::Opened);
+        read(file)
+    });
+    let _ = steps.send(Step::Read(result));
+}
+
+/// What was read, unless it takes too long.
+fn awaited(pipe: &Receiver<Step>) -> Option<io::Result<Vec<u8>>> {
+    let mut limit = PIPE_OPENS_WITHIN;
+    loop {
+        match pipe.recv_timeout(limit) {
+            Ok(Step::Opened) => limit = PIPE_ENDS_WITHIN,
+            Ok(Step::Read(read)) => return Some(read),
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => return Some(Err(io::Error::other("reading it failed"))),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -93,5 +154,21 @@ mod tests {
         }
         let error = file(folder.path().join("none")).read().unwrap_err();
         assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains("cannot be read"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_without_a_writer_is_waited_for_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let source = file(path.clone());
+        for _ in 0..2 {
+            let error = source.read().unwrap_err();
+            assert!(error.is_retryable() && error.to_string().contains("nobody has written to"), "{error}");
+        }
+        std::fs::write(&path, "secret\n").unwrap();
+        assert_eq!(source.read().unwrap(), "secret");
+        assert_eq!(source.read().unwrap(), "secret", "a pipe has it once only");
     }
 }
