@@ -141,6 +141,10 @@ impl Layer for Outage {
     fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(Watched { inner, outage: self.clone() })
     }
+
+    fn hands_hints_on(&self) -> bool {
+        true
+    }
 }
 
 struct Watched {
@@ -185,6 +189,10 @@ impl Store for Watched {
 
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         self.inner.watch(client, name, sink)
+    }
+
+    fn watch_held(&self, client: ClientId, sink: HintSink) {
+        self.inner.watch_held(client, sink);
     }
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {

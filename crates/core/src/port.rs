@@ -431,9 +431,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Where the client is to hear of names that it holds, with [`Hint::Held`]. Called once, before anything is acquired. A store that
     /// cannot tell does nothing, and the next renewal finds out. A layer hands it on.
-    fn watch_held(&self, client: ClientId, sink: HintSink) {
-        let _ = (client, sink);
-    }
+    fn watch_held(&self, client: ClientId, sink: HintSink);
 
     /// Ends a subscription and leaves the list of waiters. Best effort: nobody waits for it.
     ///

@@ -143,7 +143,7 @@ impl ClientBuilder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
         let keeper = Keeper::spawn()?;
-        let unlayered = self.layers.is_empty() && matches!(self.source, Source::Url(_));
+        let unlayered = self.layers.iter().all(|layer| layer.hands_hints_on()) && matches!(self.source, Source::Url(_));
         let (callers, keepers, options) = match self.source {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
             Source::Url(url) => {

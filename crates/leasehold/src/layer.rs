@@ -14,6 +14,12 @@ use leasehold_core::Store;
 pub trait Layer: Send + Sync {
     /// Wraps it.
     fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store>;
+
+    /// Whether it hands every hint and every subscription on as they are. Where one may not, waiters of a store that is sure of its
+    /// hints ask again each second all the same.
+    fn hands_hints_on(&self) -> bool {
+        false
+    }
 }
 
 impl<F: Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync> Layer for F {

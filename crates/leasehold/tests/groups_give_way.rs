@@ -52,6 +52,10 @@ impl Store for Far {
     fn watch(&self, c: ClientId, n: Name, k: HintSink) -> Call<Result<(), Error>> {
         self.go(move |s| s.watch(c, n, k))
     }
+    fn watch_held(&self, c: ClientId, k: HintSink) {
+        self.0.watch_held(c, k);
+    }
+
     fn unwatch(&self, c: ClientId, n: Name) -> Call<()> {
         self.0.unwatch(c, n)
     }

@@ -94,6 +94,8 @@ impl Store for Handle {
     fn watch(&self, _: ClientId, _: Name, _: HintSink) -> Call<Result<(), Error>> {
         unreachable!("nobody waits")
     }
+    fn watch_held(&self, _: ClientId, _: HintSink) {}
+
     fn unwatch(&self, _: ClientId, _: Name) -> Call<()> {
         Call::done(())
     }

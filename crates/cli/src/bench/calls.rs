@@ -71,6 +71,10 @@ impl Store for Counted {
         self.inner().watch(client, name, sink)
     }
 
+    fn watch_held(&self, client: ClientId, sink: HintSink) {
+        self.inner().watch_held(client, sink);
+    }
+
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         self.inner().unwatch(client, name)
     }

@@ -284,6 +284,8 @@ impl Store for Quorum {
         })
     }
 
+    fn watch_held(&self, _: ClientId, _: HintSink) {}
+
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         let calls: Vec<Call<()>> = self.members.iter().map(|member| member.unwatch(client, name.clone())).collect();
         let quorum = self.clone();

@@ -112,6 +112,9 @@ impl Store for Hooked {
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         self.inner.watch(client, name, sink)
     }
+    fn watch_held(&self, client: ClientId, sink: HintSink) {
+        self.inner.watch_held(client, sink);
+    }
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         self.inner.unwatch(client, name)
     }

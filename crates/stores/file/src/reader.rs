@@ -135,6 +135,8 @@ impl Store for Reader {
         self.refuse("watch")
     }
 
+    fn watch_held(&self, _: ClientId, _: HintSink) {}
+
     fn unwatch(&self, _: ClientId, _: Name) -> Call<()> {
         Call::done(())
     }

@@ -169,6 +169,8 @@ impl Store for Memory {
         Call::done(Ok(()))
     }
 
+    fn watch_held(&self, _: ClientId, _: HintSink) {}
+
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         let at = self.clock.now();
         let mut state = self.state();

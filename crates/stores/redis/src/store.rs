@@ -400,6 +400,8 @@ impl Store for Redis {
         })
     }
 
+    fn watch_held(&self, _: ClientId, _: HintSink) {}
+
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         let inner = self.0.clone();
         let idle = inner.ears.remove(client, &name);

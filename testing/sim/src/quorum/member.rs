@@ -160,6 +160,8 @@ impl Store for Remote {
         not_asked()
     }
 
+    fn watch_held(&self, _: ClientId, _: HintSink) {}
+
     fn unwatch(&self, _: ClientId, _: Name) -> Call<()> {
         Call::done(())
     }
