@@ -56,8 +56,10 @@ struct Taken {
 }
 
 impl Taken {
-    fn all_of(was: &Status, store: &str, broke: bool) -> Vec<Self> {
-        Row::all_of(was, store).into_iter().map(|row| Self { broke: broke && row.held, row }).collect()
+    /// `how` it was broken; none where it was left alone.
+    fn all_of(was: &Status, store: &str, how: Option<Break>) -> Vec<Self> {
+        let took = |row: &Row| how.is_some_and(|how| how == Break::Now || row.broken != Some(true));
+        Row::all_of(was, store).into_iter().map(|row| Self { broke: row.held && took(&row), row }).collect()
     }
 }
 
@@ -70,7 +72,7 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
             let is_untouched = args.fence.is_some() && was.holders.is_empty();
             let fences =
                 if args.reset_fence && !is_untouched { "; its fences begin again at the store's clock" } else { "" };
-            return (Taken::all_of(&was, store, true), Ok(done(&was, how) + fences));
+            return (Taken::all_of(&was, store, Some(how)), Ok(done(&was, how) + fences));
         }
         Err(error) => error,
     };
@@ -78,7 +80,7 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
         ErrorKind::NotHolder | ErrorKind::Unfit => client.inspect(name.as_str()).await.ok(),
         _ => None,
     };
-    let rows = now.as_ref().map(|now| Taken::all_of(now, store, false)).unwrap_or_default();
+    let rows = now.as_ref().map(|now| Taken::all_of(now, store, None)).unwrap_or_default();
     let refused = match (error.kind(), now) {
         // It was given back meanwhile.
         (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() && now.lingers.is_none() => {

@@ -43,7 +43,7 @@ fn nothing(prefix: &str, label: &str) -> String {
             "; locks of other programs are seen only at names that leasehold has used in the last eight days, or behind a ?prefix=: \
              'leasehold show NAME' looks at one. Those of the layout redisson are seen without layout=plain"
         }
-        None => " in the layout redisson; those of the other are seen with ?layout=plain",
+        None => " in the layout redisson; locks of the other layout are seen with ?layout=plain",
     };
     format!("{which} is held on {label}{layout}")
 }

@@ -117,6 +117,8 @@ fn as_json() {
     let broke = place.run(&["break", "a", "--yes", "--json"]).is(0).json();
     assert_eq!((&broke["broke"], &broke["name"], &broke["held"]), (&true.into(), &"a".into(), &true.into()));
     assert_eq!((&broke["fence"], &broke["owner"]), (&fence.into(), &"me".into()));
+    let again = place.run(&["break", "a", "--yes", "--json"]).is(0).json();
+    assert_eq!((&again["broke"], &again["broken"]), (&false.into(), &true.into()), "it was broken before");
     let both = place.run(&["break", "a,b", "--yes", "--now", "--json"]).is(0).json();
     let locks = both["locks"].as_array().unwrap();
     assert_eq!(

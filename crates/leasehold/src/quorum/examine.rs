@@ -81,7 +81,7 @@ fn different(servers: &[(&str, Seen)]) -> Check {
         let found = format!("{} do not say who they are", servers.len() - known);
         return Check::new(CHECK, Verdict::Warn, found).with_advice("let this user call INFO");
     }
-    let found = if known == 1 { "only one was reached".into() } else { format!("{known}, each one another") };
+    let found = if known == 1 { "only one was reached".into() } else { format!("{known}, all different") };
     Check::new(CHECK, Verdict::Ok, found)
 }
 

@@ -16,7 +16,7 @@ use crate::folder;
 use crate::machine::{self, Machine};
 use crate::opening::{self, Found};
 
-const RIGHTS: &str = "give this user, or a group of its, the right to write there (docs/file.md says how to share a file), or name \
+const RIGHTS: &str = "give this user, or one of its groups, the right to write there (docs/file.md says how to share a file), or name \
                       another as file:PATH";
 
 /// Looks at the machine, the place and the file. What stands there and is no store of ours is not looked at any further: opening it will
