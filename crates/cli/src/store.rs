@@ -128,7 +128,9 @@ async fn try_connect(settings: &Settings, builder: ClientBuilder) -> Result<Clie
     let unmade = if is_told_of { leasehold::unmade(settings.store.url.as_str())? } else { None };
     let client = builder.connect().await?;
     if let Some(label) = unmade {
-        output::note(&format!("{label} was not there, and has been made: a program that uses another path is not kept out"));
+        output::note(&format!(
+            "{label} was not there, and has been made: a program that uses another path is not kept out"
+        ));
     }
     if settings.verbose > 0 {
         let whose = if settings.store.is_default { PER_USER } else { "" };
