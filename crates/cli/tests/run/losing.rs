@@ -171,7 +171,7 @@ fn the_commands_code_is_kept_though_the_lock_cannot_be_given_back() {
     drop(occupied);
 }
 
-/// A command that is done before the next renewal has worked without its lock all the same: whoever reads the code must know.
+/// A command that is done before it can be ended has worked without its lock all the same: whoever reads the code must know.
 #[test]
 fn a_loss_that_is_seen_only_at_the_end_is_a_loss() {
     let place = Place::new();
@@ -181,7 +181,10 @@ fn a_loss_that_is_seen_only_at_the_end_is_a_loss() {
     assert!(stderr(&taken_away).contains("no longer had it"), "{}", stderr(&taken_away));
     let report = report(&place);
     assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"gone".into()), "{report}");
-    assert_eq!((&report["child_code"], &report["exit_code"]), (&6.into(), &76.into()), "{report}");
+    // On a file the runner learns of it at once, and may be quicker than the command.
+    let ended = (report["child_code"].as_i64(), report["child_signal"].as_i64());
+    assert!([(Some(6), None), (None, Some(9))].contains(&ended), "{report}");
+    assert_eq!(report["exit_code"], 76, "{report}");
     let of_two = output(place.shell("a,b --lost-exit 3", r#""$LEASEHOLD" break b --yes --now"#));
     assert_eq!(code(&of_two), 3, "{}", stderr(&of_two));
     assert!(stderr(&of_two).contains("lost \"b\""), "{}", stderr(&of_two));

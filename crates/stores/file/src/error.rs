@@ -143,8 +143,8 @@ fn busy() -> Error {
 fn too_long() -> Error {
     let what = "it takes too long to look through the file";
     Error::new(ErrorKind::Unreachable, "open", what).with_hint(
-        "is the machine overloaded? if not, the file may be damaged: `leasehold doctor` looks through it, and whoever can write it \
-         can do that",
+        "is the machine overloaded? if not, the file may be damaged, and anybody who can write it can do that: leasehold::examine looks \
+         through it",
     )
 }
 

@@ -73,7 +73,8 @@ pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
     }
     for key in [keys.fence(), keys.record(), keys.line(), keys.heard(), keys.token()] {
         if layout == Layout::Redisson || key != keys.token() {
-            missing.note(server.ask(&["GET", &key]).await.map(drop), &["GET"], (&key, ""))?;
+            let read = server.ask(&["GETRANGE", &key, "0", "0"]).await.map(drop);
+            missing.note(read, &["GETRANGE"], (&key, ""))?;
             missing.note(server.ask(&["PEXPIRE", &key, "1"]).await.map(drop), &["PEXPIRE"], (&key, ""))?;
         }
     }

@@ -65,12 +65,12 @@ async fn three_killed() -> Checked {
         let began = Instant::now();
         let error = client.lock(NAME).try_acquire().await.expect_err("no quorum");
         assert!(began.elapsed() < BOUNDED, "answered after {:?}", began.elapsed());
-        names_everybody(&five, &error, "votes for it");
+        names_everybody(&five, &error, ALIVE);
     }
     let began = Instant::now();
     let error = two.lock(NAME).acquire_within(Duration::from_secs(1)).await.expect_err("no quorum");
     assert!(began.elapsed() < BOUNDED, "answered after {:?}", began.elapsed());
-    names_everybody(&five, &error, "votes for it");
+    names_everybody(&five, &error, ALIVE);
     assert!(matches!(lost.await?, Loss::TimeEnded));
     let back = Instant::now();
     for server in &mut five.servers[..MAJORITY] {
@@ -84,19 +84,22 @@ async fn three_killed() -> Checked {
         }
         assert!(back.elapsed() < QUARANTINE, "they are back, and {error}");
     };
-    names_everybody(&five, &error, "does not vote for another");
+    names_everybody(&five, &error, &["does not vote for another"]);
     let guard = two.lock(NAME).acquire_within(PATIENCE).await?.granted().ok_or("nobody has it")?;
     assert!(back.elapsed() >= QUARANTINE, "granted after {:?}", back.elapsed());
     guard.release().await?;
     Ok(())
 }
 
-fn names_everybody(five: &Five, error: &Error, words: &str) {
+/// What is said of a server that answers: one that was asked again on a busy machine may have taken an earlier ballot.
+const ALIVE: &[&str] = &["votes for it", "takes no fence that the others take"];
+
+fn names_everybody(five: &Five, error: &Error, words: &[&str]) {
     assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
     for server in &five.servers {
         assert!(error.message().contains(&server.address().to_string()), "{} is missing: {error}", server.address());
     }
-    assert!(error.message().contains(words), "{words:?} is missing: {error}");
+    assert!(words.iter().any(|words| error.message().contains(words)), "{words:?} is missing: {error}");
     assert!(error.is_retryable(), "{error}");
 }
 
