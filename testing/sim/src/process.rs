@@ -127,7 +127,7 @@ pub struct Wanting {
     pub sending: Option<Box<Sending>>,
     /// Since when.
     pub since: u64,
-    /// When it was first to ask, on the client's own clock, and what that had skipped by then.
+    /// When it first asked since the store last answered about its names, on the client's own clock, and what that had skipped by then.
     pub asks_since: Option<(Moment, Duration)>,
     /// The call that it sent last.
     pub call: u64,
@@ -154,6 +154,16 @@ impl Process {
     /// The task behind a ticket, unless it has gone.
     pub fn task_of(&self, ticket: TicketId) -> Option<usize> {
         self.tasks.iter().position(|task| task.want.as_ref().is_some_and(|want| want.ticket == ticket))
+    }
+
+    /// The store answered one task about these names: the others that wait for one of them begin their patience anew with their next
+    /// question, as the store was not silent.
+    pub fn store_answered(&mut self, names: &Names) {
+        for want in self.tasks.iter_mut().filter_map(|task| task.want.as_mut()) {
+            if want.names.as_slice().iter().any(|name| names.as_slice().contains(name)) {
+                want.asks_since = None;
+            }
+        }
     }
 
     /// Whether every task is done.

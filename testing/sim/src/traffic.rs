@@ -234,12 +234,15 @@ impl World {
         let heard = matches!(answer, Answer::Acquire(Ok(_)));
         let asked = |want: &&mut Wanting| want.call == call && want.extends.is_none() && !want.again;
         let mut wants = self.processes[client].tasks.iter_mut().filter_map(|task| task.want.as_mut());
-        let ticket = wants.find(asked).map(|want| {
+        let asker = wants.find(asked).map(|want| {
             want.heard |= heard;
-            want.ticket
+            (want.ticket, want.names.clone())
         });
+        if let (true, Some((_, names))) = (heard, &asker) {
+            self.processes[client].store_answered(names);
+        }
         self.step(client, Input::Answer(context, answer));
-        if let (true, Some(ticket)) = (failed, ticket)
+        if let (true, Some((ticket, _))) = (failed, asker)
             && let Some(task) = self.processes[client].task_of(ticket)
             && let Some(want) = &self.processes[client].tasks[task].want
         {
