@@ -278,7 +278,7 @@ impl Table {
             taint: series.taint.unwrap_or_default(),
             renew_due: lease::renew_due(sent, left),
             renewing: false,
-            check: false,
+            check_due: Moment::NEVER,
             kept: series.kept,
             outlasts: false,
             at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },

@@ -228,8 +228,8 @@ pub(crate) struct Held {
     pub(crate) taint: StoreTime,
     pub(crate) renew_due: Moment,
     pub(crate) renewing: bool,
-    /// The store is asked whether it still has the lease, though nobody needs it for longer: a hint came.
-    pub(crate) check: bool,
+    /// A hint came: the store is asked then whether it still has the lease, though nobody needs it for longer.
+    pub(crate) check_due: Moment,
     /// The store may end it with this process.
     pub(crate) kept: bool,
     /// The store may keep it beyond the end of the guards that are left, because another guard needed it for longer. It is given back
@@ -548,18 +548,19 @@ impl Held {
         self.needed_until() > self.deadline
     }
 
-    /// It is renewed when that is due: somebody needs it for longer, or wants to know whether the store still has it.
-    pub(crate) fn is_to_be_renewed(&self) -> bool {
-        self.check || self.is_needed_longer()
+    /// When it is renewed: somebody needs it for longer, or wants to know whether the store still has it. A check waits for the answer to
+    /// the renewal under way, which may have left before whatever the hint tells of.
+    pub(crate) fn next_renewal(&self) -> Moment {
+        let renew = if self.is_needed_longer() { self.renew_due } else { Moment::NEVER };
+        if self.renewing { renew } else { renew.min(self.check_due) }
     }
 
     fn due(&self) -> Moment {
         if let Some(releasing) = &self.releasing {
             return if self.is_shared() { releasing.again } else { releasing.again.min(self.over) };
         }
-        let renew = if self.is_to_be_renewed() { self.renew_due } else { Moment::NEVER };
         let ends = self.holds.iter().map(|hold| hold.end).min().unwrap_or(Moment::NEVER);
-        renew.min(ends).min(self.deadline)
+        self.next_renewal().min(ends).min(self.deadline)
     }
 
     /// Adds a guard's hold with its own end.

@@ -323,7 +323,7 @@ impl Table {
             taint: series.taint.unwrap_or_default(),
             renew_due: Moment::NEVER,
             renewing: false,
-            check: false,
+            check_due: Moment::NEVER,
             kept: series.kept,
             outlasts: false,
             at_least: now,

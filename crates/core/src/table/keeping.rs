@@ -62,10 +62,9 @@ impl Table {
         }
         self.end_holds(now, name, out);
         if let Some(held) = self.entries.get_mut(name).and_then(Entry::live)
-            && held.is_to_be_renewed()
-            && now >= held.renew_due
+            && now >= held.next_renewal()
         {
-            held.check = false;
+            held.check_due = Moment::NEVER;
             if held.renewing {
                 out.push(Output::RenewalLate(name.clone(), held.deadline.since(now)));
             }
@@ -121,14 +120,6 @@ impl Table {
             self.leave_at(now, ghost, lease::noticed(now), out);
         }
         self.pursue(now, name, out);
-    }
-
-    /// A lease may have been taken away: it is renewed at once, and the answer tells. Those that are not renewed end by themselves.
-    pub(super) fn hint_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        if let Some(held) = self.entries.get_mut(name).and_then(Entry::live).filter(|held| !held.renewing) {
-            held.renew_due = held.renew_due.min(now);
-        }
-        self.settle(now, name, out);
     }
 
     /// The answer to a batch of renewals.

@@ -128,7 +128,7 @@ impl Table {
             Input::Unsent(context) => self.unsent(now, context, out),
             Input::Hint(name) => self.hint(now, &name, out),
             Input::HintAll => self.hint_all(now, out),
-            Input::HintHeld(name) => self.hint_held(now, &name, out),
+            Input::HintHeld(name) => self.check_held(now, &name, out),
             Input::Tick => self.tick(now, out),
             Input::Jumped(ahead) => self.jumped(now, ahead, out),
             Input::Close => self.close(now, out),

@@ -16,7 +16,7 @@ use crate::time::Moment;
 use crate::waiting;
 
 /// A lease is checked at most once in this time, however many hints come.
-const CHECK_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const CHECK_PAUSE: Duration = Duration::from_millis(100);
 
 impl Table {
     /// Those who ask just once are refused when the store refused, or when another task here got it.
@@ -237,14 +237,13 @@ impl Table {
     }
 
     /// Asks the store soon whether it still has what is held here, but not all the time: hints may come in numbers.
-    fn check_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+    pub(super) fn check_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let from = now.max(entry.check_from);
         match entry.live() {
             // What is about to end is known soon enough, and is less than stores take.
-            Some(held) if !held.check && held.deadline > from + CHECK_PAUSE * 2 => {
-                held.check = true;
-                held.renew_due = held.renew_due.min(from);
+            Some(held) if held.check_due == Moment::NEVER && held.deadline > from + CHECK_PAUSE * 2 => {
+                held.check_due = from;
             }
             _ => return,
         }

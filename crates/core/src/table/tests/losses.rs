@@ -1,5 +1,6 @@
 //! What is told of a lock that was lost, and of the renewals that failed before.
 
+use super::super::turns::CHECK_PAUSE;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -58,6 +59,11 @@ fn a_held_name_that_is_hinted_at_is_renewed_at_once() {
     let (renewal, _) = bench.call();
     bench.step(Input::HintHeld(named("a")));
     assert!(!renews(&mut bench), "one is under way");
+    bench.renewed(renewal, Renewed::Kept { left: LEASE });
+    assert!(!renews(&mut bench), "hints come in numbers");
+    bench.pass(CHECK_PAUSE);
+    assert!(renews(&mut bench), "the renewal may have left before what the second hint tells of");
+    let (renewal, _) = bench.call();
     bench.renewed(renewal, Renewed::Broken);
     assert_eq!(bench.loss_report().loss, Loss::Broken);
 }

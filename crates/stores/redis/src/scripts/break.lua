@@ -39,12 +39,12 @@ if left ~= -2 then
     break_at_end(lock, holders)
   else
     call('DEL', lock)
-    discard_record(record_key, false)
+    discard_record(record_key)
   end
 end
 if ARGV[5] == '1' then
   reset_fences()
-  if left == -2 or ARGV[2] ~= 'end' then discard_record(record_key, true) end
+  if left == -2 or ARGV[2] ~= 'end' then discard_record(record_key) end
 end
 if left ~= -2 and ARGV[2] ~= 'end' then
   hint(line, ARGV[1])

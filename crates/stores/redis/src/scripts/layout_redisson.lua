@@ -73,10 +73,9 @@ local function forget_record(record_key)
   if shared_record_in(text_at(record_key)) then call('DEL', record_key) end
 end
 
--- An operator wants to be rid of it: one that was damaged goes too, and any other text where even the fences are to begin again.
-local function discard_record(record_key, resets)
-  local text = text_at(record_key)
-  if text ~= '' and (resets or tagged_in(text)) then call('DEL', record_key) end
+-- An operator wants to be rid of it: one that was damaged goes too. Another program's value stays.
+local function discard_record(record_key)
+  if tagged_in(text_at(record_key)) then call('DEL', record_key) end
 end
 
 local function linger_on(key, ms)

@@ -55,6 +55,8 @@ async fn untouched() -> Checked {
                 assert_eq!(seen(&server, key)?, before, "{what}: a shared owner");
                 client.break_lock("x", Break::Now).await?;
                 assert_eq!(seen(&server, key)?, before, "{what}: a break");
+                client.break_lock("x", BreakOptions::from(Break::Now).foreign().reset_fence()).await?;
+                assert_eq!(seen(&server, key)?, before, "{what}: a break that resets the fences");
                 assert_eq!(number(&server, &["EXISTS", "x"])?, 0, "{what}");
             }
         }
