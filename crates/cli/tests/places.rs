@@ -105,6 +105,26 @@ const CASES: &[(&str, &str)] = &[
     "#,
     ),
     (
+        "what_this_user_may_neither_end_nor_see_keeps_the_lock",
+        r#"
+        user="setpriv --reuid 4001 --regid 4001 --clear-groups"
+        cp "$(command -v setpriv)" as-root; chmod 4755 as-root
+        mkdir home; chown 4001 home; export HOME="$PWD/home"
+        mount -t proc -o hidepid=2 proc /proc
+        $user sh -c '[ ! -e /proc/1 ]' || { echo "hidepid does not work here"; exit 1; }
+        # In a session of its own: not reached by what is sent to the command's group either.
+        $user "$L" -s file:home/locks.db run a --lease 3s --grace 1s -c './as-root --reuid 0 setsid sleep 50; true' \
+            > /dev/null 2> err & runner=$!
+        until grep -q "may not end" err; do kill -0 $runner; sleep 0.01; done
+        pid=$(sed -n "s/.*'kill \([0-9]*\)'.*/\1/p" err); [ "$(cat /proc/$pid/comm)" = sleep ]
+        # Longer than the lease.
+        expect 75 "busy" $user "$L" -s file:home/locks.db acquire a --wait 5s
+        kill -0 $runner; kill "$pid"
+        code=0; wait $runner || code=$?
+        [ "$code" = 76 ] && grep -q "process $pid could not be ended, and the lock was kept until it ended" err
+    "#,
+    ),
+    (
         "fuse_is_refused",
         r#"
         mkdir real fuse; bindfs real fuse

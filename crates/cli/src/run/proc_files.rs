@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use crate::human;
 
@@ -25,8 +25,8 @@ pub(super) struct Process {
     /// None for one that is just ending, and where the group has no number in this pid namespace.
     pub(super) group: Option<Pid>,
     parent: Option<Pid>,
-    /// When it began: tells it from a later one with the same number.
-    start: u64,
+    /// When it began: tells it from a later one with the same number. None for one that `/proc` hides from this user (`hidepid`).
+    start: Option<u64>,
 }
 
 /// Whether `/proc` has the numbers of this process's own pid namespace. Another's would show strangers below it, or nobody.
@@ -43,7 +43,7 @@ pub(super) fn below(root: Pid, others: &[Pid], until: Moment) -> Vec<Process> {
     while let Some(pid) = open.pop().filter(|_| leasehold_clock::now() < until) {
         let Some(children) = children(pid) else { return by_parents(root, others) };
         for child in children.into_iter().filter(|child| !others.contains(child)) {
-            if let Some(process) = Process::read(child)
+            if let Some(process) = Process::read(child).or_else(|| Process::hidden(child, pid))
                 && known.insert(child)
             {
                 found.push(process);
@@ -187,14 +187,28 @@ impl Process {
             pid,
             parent: number(fields.get(1)?),
             group: number(fields.get(2)?),
-            start: fields.get(19)?.parse().ok()?,
+            start: Some(fields.get(19)?.parse().ok()?),
         })
+    }
+
+    /// A child that is there, though it cannot be read: with `hidepid` that is what `sudo` started, and all that this user may not trace.
+    fn hidden(pid: Pid, parent: Pid) -> Option<Self> {
+        let is_there = test_kill_process(pid) != Err(rustix::io::Errno::SRCH);
+        is_there.then_some(Self { pid, group: None, parent: Some(parent), start: None })
+    }
+
+    /// Whether the process with this number is still the one that was seen, or at least a child of the same one.
+    fn is_current(&self) -> bool {
+        match (self.start, self.parent) {
+            (None, Some(parent)) => children_of(parent).contains(&self.pid),
+            (start, _) => Self::read(self.pid).is_some_and(|now| now.start == start),
+        }
     }
 
     /// Sends a signal to this process, and to no later one with its number.
     pub(super) fn signal(&self, signal: Signal) {
         match pidfd_open(self.pid, PidfdFlags::empty()) {
-            Ok(handle) if Self::read(self.pid).is_some_and(|now| now.start == self.start) => {
+            Ok(handle) if self.is_current() => {
                 let _ = pidfd_send_signal(handle, signal);
             }
             Err(rustix::io::Errno::NOSYS) => {
@@ -209,7 +223,7 @@ impl Process {
         let pid = self.pid.as_raw_nonzero();
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
-        format!("{pid} ({})", human::plain(&name))
+        if name.is_empty() { pid.to_string() } else { format!("{pid} ({})", human::plain(&name)) }
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! SQLite opens by path, and as root it gives the log and its index to whoever owns the file. Both are calls of the system that it lets
 //! programs replace, for the whole process: ours act only inside [`within`], on that thread and for those paths, and hand every other
-//! call on. The store has an entry of its own in SQLite's list of file systems, whose pauses end with the caller's patience.
+//! call on. The store has an entry of its own in SQLite's list of file systems, whose pauses end with the caller's patience, and which
+//! passes over a journal that a stranger put beside the file: nobody without rights on a file can have written to it.
 //!
 //! The only place in this crate with `unsafe`: docs/decisions/0014-opening-files.md says why.
 
@@ -25,15 +26,18 @@ use crate::{database, error};
 /// The name in SQLite's list of file systems.
 const NAME: &CStr = c"leasehold";
 /// What SQLite puts behind the path of a file, for those that it opens beside it.
-const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", JOURNAL];
+const JOURNAL: &str = "-journal";
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
 type ChangeOwner = unsafe extern "C" fn(c_int, libc::uid_t, libc::gid_t) -> c_int;
+type Look = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *const c_char, c_int, *mut c_int) -> c_int;
 
 /// What was there before.
 struct System {
     open: Open,
     change_owner: ChangeOwner,
+    look: Look,
 }
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
@@ -86,12 +90,19 @@ fn install() -> Option<()> {
         let system = System {
             open: std::mem::transmute::<unsafe extern "C" fn(), Open>(get(unix, c"open".as_ptr())?),
             change_owner: std::mem::transmute::<unsafe extern "C" fn(), ChangeOwner>(get(unix, c"fchown".as_ptr())?),
+            look: unix.xAccess?,
         };
         // Before they are replaced: another thread may call them at once.
         SYSTEM.set(system).ok()?;
         let new_open = std::mem::transmute::<Open, unsafe extern "C" fn()>(open);
         let new_change_owner = std::mem::transmute::<ChangeOwner, unsafe extern "C" fn()>(change_owner);
-        let own = ffi::sqlite3_vfs { zName: NAME.as_ptr(), pNext: std::ptr::null_mut(), xSleep: Some(pause), ..*unix };
+        let own = ffi::sqlite3_vfs {
+            zName: NAME.as_ptr(),
+            pNext: std::ptr::null_mut(),
+            xSleep: Some(pause),
+            xAccess: Some(look),
+            ..*unix
+        };
         let done = [
             set(unix, c"open".as_ptr(), Some(new_open)),
             set(unix, c"fchown".as_ptr(), Some(new_change_owner)),
@@ -144,6 +155,35 @@ fn open_here(wanted: &[u8], flags: c_int) -> Option<Result<c_int, Errno>> {
         })
     };
     OPENING.try_with(here).ok().flatten()
+}
+
+/// SQLite looks whether a file is there.
+#[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
+unsafe extern "C" fn look(vfs: *mut ffi::sqlite3_vfs, path: *const c_char, what: c_int, found: *mut c_int) -> c_int {
+    // SAFETY: SQLite hands over a text that ends in zero.
+    let wanted = unsafe { CStr::from_ptr(path) };
+    match SYSTEM.get() {
+        Some(_) if is_strangers_journal(wanted.to_bytes()) => {
+            // SAFETY: SQLite hands over where the answer goes.
+            unsafe { *found = 0 };
+            ffi::SQLITE_OK
+        }
+        // SAFETY: the call that was there before, with what it was to get.
+        Some(system) => unsafe { (system.look)(vfs, path, what, found) },
+        None => ffi::SQLITE_IOERR_ACCESS,
+    }
+}
+
+/// Whether it is a journal beside the file of this thread's site that cannot be SQLite's. Where that is not known, it may be.
+fn is_strangers_journal(wanted: &[u8]) -> bool {
+    let here = |opening: &RefCell<Option<Opening>>| {
+        let opening = opening.try_borrow().ok()?;
+        let opening = opening.as_ref()?;
+        let rest = wanted.strip_prefix(opening.path.as_slice()).filter(|rest| *rest == JOURNAL.as_bytes());
+        let journal = rest.and_then(|_| opening.site.stat(JOURNAL).ok().flatten())?;
+        Some(opening.site.check_owner(JOURNAL, &journal).is_err())
+    };
+    OPENING.try_with(here).ok().flatten().unwrap_or(false)
 }
 
 /// SQLite gives a file to the owner of another one. Ours stay whose they are.

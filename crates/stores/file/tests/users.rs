@@ -306,6 +306,29 @@ fn swap(folder: &Path) {
 }
 
 #[test]
+fn a_journal_of_a_stranger_stops_no_store_that_is_there() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let path = machine.folder("open", 0, 0, 0o1777).join("locks.db");
+    let taken = machine.takes(BOB, &path);
+    assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
+    let content = "as good as any that SQLite would play back";
+    let journal = machine.put("open/locks.db-journal", content, MALLORY, GROUP, 0o666);
+    let taken = machine.takes(BOB, &path);
+    assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
+    let left = (fs::read_to_string(&journal).unwrap(), fs::metadata(&journal).unwrap().uid());
+    assert_eq!(left, (content.to_owned(), MALLORY));
+    // One that may be SQLite's own is not passed over.
+    chown(&journal, Some(BOB), None).unwrap();
+    let refused = machine.takes(BOB, &path);
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && why.contains("no journal but its log"), "{why}");
+    assert_eq!(fs::read_to_string(&journal).unwrap(), content);
+}
+
+#[test]
 fn a_group_shares_a_folder_of_roots() {
     if !has_users() {
         return;
