@@ -455,6 +455,8 @@ impl Attempt {
                 }
                 Some(Heard::Vote { vote, .. }) => Said::Fine(match vote.voted {
                     Voted::Took { .. } => "votes for it",
+                    // Another client's proposal was ahead of ours: a higher one is made where a majority could take it.
+                    Voted::Held { last, .. } if last >= self.block.first => "votes for it with a higher fence",
                     Voted::Held { .. } => {
                         "takes no fence that the others take: are the clocks more than a second apart?"
                     }

@@ -166,6 +166,30 @@ fn a_ballot_whose_answer_was_lost_may_still_be_executed() {
     assert_eq!((traces[1], traces[2]), (Some(None), Some(None)));
 }
 
+/// Two clients know the clocks to within a round trip, so the second may propose less than the first did. Higher fences are proposed only
+/// where a majority could take them; where it could not, that is no matter of clocks.
+#[test]
+fn a_server_that_knows_a_higher_fence_is_not_said_to_have_another_clock() {
+    let message = |last: Fence| {
+        let mut attempt = asked();
+        attempt.voted(at(1), &clocks(), 0, 1, at(0), Err(failed(Outcome::NotApplied)));
+        attempt.voted(at(1), &clocks(), 1, 1, at(0), Err(failed(Outcome::NotApplied)));
+        let more = attempt.voted(at(1), &clocks(), 2, 1, at(0), says(Voted::Held { left: LEASE, last }));
+        assert!(more.is_empty(), "one is no majority: {more:?}");
+        match attempt.verdict(at(1), &mut Rng::new(1)) {
+            Some(Verdict::Failed { error, .. }) => error.to_string(),
+            verdict => panic!("{verdict:?}"),
+        }
+    };
+    let proposed = asked().block().first;
+    for last in [proposed, proposed.plus(1)] {
+        let said = message(last);
+        assert!(said.contains("votes for it with a higher fence") && !said.contains("clocks"), "{said}");
+    }
+    let said = message(Fence::NONE);
+    assert!(said.contains("takes no fence that the others take"), "{said}");
+}
+
 /// Another fence would be another grant, and the client has the first one.
 #[test]
 fn a_repeat_proposes_no_other_fences() {
