@@ -12,7 +12,7 @@ use leasehold_core::quorum::{Standing, Upheld, Vote, Voted};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
 use leasehold_core::{Block, Error, ErrorKind, Fence, Name, StoreOwner, StoreTime};
 use redis::Value;
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use crate::error;
 use crate::keys;
@@ -125,12 +125,24 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
 }
 
 /// The grant of an ordinary acquire, of which only the first fence need be told.
-pub(crate) fn granted_as_asked(request: &Acquire, first: Fence, is_jump: bool) -> SmallVec<[Granted; 1]> {
+pub(crate) fn granted_as_asked(request: &Acquire, first: Fence, is_jump: bool) -> Result<Acquired, Error> {
     let block = match is_jump {
         true => Block { first: first.plus(FENCE_JUMP), len: 1 },
         false => Block { first, len: request.block.max(1) },
     };
-    smallvec![Granted { block, holds: 1, left: Duration::from_millis(millis(request.lease)) }]
+    // No jump makes a fence of none.
+    if first == Fence::NONE || !are_fences(block) {
+        return Err(error::unreadable(NO_FENCES).during("acquire"));
+    }
+    let granted = Granted { block, holds: 1, left: Duration::from_millis(millis(request.lease)) };
+    Ok(Acquired::Granted(smallvec![granted]))
+}
+
+const NO_FENCES: &str = "a grant without a fence, or with one that no script can count";
+
+/// Whether a script can have given these out.
+fn are_fences(block: Block) -> bool {
+    block.first != Fence::NONE && block.len > 0 && block.last().get() < EXACT
 }
 
 /// A vote in a quorum, and the server's clock.
@@ -196,8 +208,11 @@ fn granted(mut parts: Parts) -> Result<Granted, Error> {
     let block = Block { first: parts.fence()?, len: parts.count()? };
     let granted = Granted { block, holds: parts.count()?, left: parts.millis()? };
     let was_given_back = parts.left() > 0;
-    if block.first == Fence::NONE || block.len == 0 || granted.left.is_zero() && !was_given_back {
-        return Err(error::unreadable("a grant without a fence, or with nothing left of it"));
+    if !are_fences(block) {
+        return Err(error::unreadable(NO_FENCES));
+    }
+    if granted.left.is_zero() && !was_given_back {
+        return Err(error::unreadable("a grant with nothing left of it"));
     }
     Ok(granted)
 }

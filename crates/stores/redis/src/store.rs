@@ -318,7 +318,7 @@ impl Store for Redis {
         self.call(async move {
             let answer = inner.link.query(&redis::cmd("TIME")).await?;
             let mut parts = reply::Parts::of(answer)?;
-            let mut number = || parts.text().map(|text| text.parse::<u64>().unwrap_or_default());
+            let mut number = || parts.text()?.parse::<u64>().map_err(|_| error::unreadable("no time"));
             Ok((reply::store_time(number()?.saturating_mul(1_000_000).saturating_add(number()?)), ()))
         })
     }
@@ -344,7 +344,7 @@ impl Store for Redis {
             };
             let answer = match shared {
                 Answer::Done { at, first, is_jump, .. } => {
-                    return Ok((at, Acquired::Granted(reply::granted_as_asked(&request, first, is_jump))));
+                    return Ok((at, reply::granted_as_asked(&request, first, is_jump)?));
                 }
                 Answer::Whole(answer) => answer,
                 Answer::Alone(_going) => inner.run(&inner.scripts.acquire, acquire_command(&inner, &request)).await,

@@ -15,6 +15,8 @@ use crate::scene::{Case, Checked, LIMIT, S, block_on, eventually, number, until_
 pub(crate) const CASES: &[Case] = &[
     ("hostile::an_answer_that_is_cut_short_is_asked_for_again", || block_on(cut_short())),
     ("hostile::an_answer_without_sense_ends_with_the_callers_patience", || block_on(without_sense())),
+    ("hostile::a_clock_without_sense_is_no_clock", || block_on(no_time())),
+    ("hostile::an_answer_to_many_without_a_fence_grants_nothing", || block_on(many_without_a_fence())),
     ("hostile::an_answer_that_is_too_large_is_not_read", || block_on(too_large())),
     ("hostile::a_flood_of_hints_stops_no_waiter", || block_on(a_flood_of_hints())),
     ("hostile::a_scan_that_never_ends_is_given_up", || block_on(a_scan_that_never_ends())),
@@ -123,6 +125,8 @@ async fn without_sense() -> Checked {
         "*3\r\n$7\r\ngranted\r\n:1763262000000000\r\n*4\r\n:0\r\n:1\r\n:1\r\n:30000\r\n",
         "*3\r\n$7\r\ngranted\r\n:1763262000000000\r\n*4\r\n:1\r\n:0\r\n:1\r\n:30000\r\n",
         "*3\r\n$7\r\ngranted\r\n:1763262000000000\r\n*4\r\n:1\r\n:1\r\n:1\r\n:0\r\n",
+        "*3\r\n$7\r\ngranted\r\n:1763262000000000\r\n*4\r\n:9007199254740992\r\n:1\r\n:1\r\n:30000\r\n",
+        "*3\r\n$7\r\ngranted\r\n:1763262000000000\r\n*4\r\n:9223372036854775807\r\n:9\r\n:1\r\n:30000\r\n",
         "what is this\r\n",
     ];
     for answer in answers {
@@ -143,6 +147,51 @@ async fn without_sense() -> Checked {
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unfit), "{answer:?}: {error}");
         let asked = asked.load(Ordering::SeqCst);
         assert!(asked < 200, "{answer:?}: it was asked for {asked} times in two seconds");
+    }
+    Ok(())
+}
+
+async fn no_time() -> Checked {
+    let server = Redis::start()?;
+    for answer in ["*2\r\n$1\r\nx\r\n$1\r\n0\r\n", "*2\r\n$10\r\n1763262000\r\n$2\r\n-1\r\n", "*0\r\n", "+OK\r\n"] {
+        let bytes: Arc<[u8]> = answer.as_bytes().into();
+        let is_time = |call: &[u8]| call.windows(4).any(|word| word == b"TIME");
+        let between = Between::start(server.address(), move |call| match is_time(call) {
+            true => Act::Answer(bytes.clone(), false),
+            false => Act::Pass,
+        })?;
+        let connected = tokio::time::timeout(LIMIT, Client::connect(&between.url())).await?;
+        let error = connected.expect_err("a time that is none is believed");
+        assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unfit), "{answer:?}: {error}");
+    }
+    Ok(())
+}
+
+/// Acquires of one moment share a call, and its answer has one fence for all.
+async fn many_without_a_fence() -> Checked {
+    let server = Redis::start()?;
+    for (fence, places) in [("0", ""), ("9007199254740992", ""), ("0", ":-1\r\n:-2\r\n")] {
+        let between = Between::start(server.address(), |_| Act::Pass)?;
+        let client = Client::connect(&format!("{}?timeout=1s", between.url())).await?;
+        let count = places.matches(':').count() + 3;
+        let answer = format!("*{count}\r\n:1763262000000000\r\n:{fence}\r\n:64\r\n{places}");
+        let (answered, bytes) = (Arc::new(AtomicUsize::new(0)), answer.clone().into_bytes());
+        let counted = answered.clone();
+        between.now(move |call| {
+            // What is sent together comes together.
+            let calls = call.windows(7).filter(|word| word == b"EVALSHA").count();
+            counted.fetch_add(calls, Ordering::SeqCst);
+            if calls == 0 { Act::Pass } else { Act::Answer(bytes.repeat(calls).into(), false) }
+        });
+        let tries = (0..64).map(|name| {
+            let lock = client.lock(format!("n{name}"));
+            tokio::spawn(async move { lock.try_acquire().await.map(|attempt| attempt.granted().map(|it| it.fence())) })
+        });
+        for tried in tries.collect::<Vec<_>>() {
+            let granted = tokio::time::timeout(LIMIT, tried).await??;
+            assert!(granted.is_err(), "{answer:?}: granted {granted:?}");
+        }
+        assert!(answered.load(Ordering::SeqCst) > 0, "{answer:?}: nothing was asked");
     }
     Ok(())
 }
