@@ -127,6 +127,8 @@ end
 
 -- Ends the right of whoever holds it, and leaves the lock to its lease.
 local function break_at_end(key, holders)
+  -- Whoever may not take a field out is refused before one more is there.
+  insist(key)
   for _, kept in ipairs(holders) do
     local owner, count = kept[1], kept[2]
     if string.sub(owner, 1, #BROKEN) ~= BROKEN then

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use leasehold::port::{ClientId, Give, Hint, Release, Released, RequestId, StoreOwner};
-use leasehold::{Client, ErrorKind, Name, Owner, Store};
+use leasehold::{Break, Client, ErrorKind, Name, Owner, Store};
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
 use leasehold_redis::Config;
@@ -22,6 +22,8 @@ pub(crate) const CASES: &[Case] = &[
     ("attacks::a_damaged_record_is_as_good_as_none", || block_on(a_damaged_record_is_none())),
     ("attacks::a_user_without_channels_releases", || block_on(a_user_without_channels_releases())),
     ("attacks::a_user_without_expiry_leaves_nothing_for_ever", || block_on(a_user_without_expiry_leaves_nothing())),
+    ("attacks::a_user_without_a_right_leaves_no_second_hold", || block_on(no_second_hold())),
+    ("attacks::a_break_without_a_right_changes_nothing", || block_on(no_half_of_a_break())),
     ("attacks::large_hashes_of_others_are_passed_over", || block_on(large_hashes_of_others_are_passed_over())),
     ("attacks::numbers_of_others_are_not_counts", || block_on(numbers_of_others_are_not_counts())),
     ("attacks::tokens_beyond_counting_are_refused", || block_on(tokens_beyond_counting_are_refused())),
@@ -203,6 +205,50 @@ async fn a_user_without_expiry_leaves_nothing() -> Checked {
             let error = lock.acquire().await.expect_err("it may not");
             assert_eq!(error.kind(), ErrorKind::Unfit, "{rights}: {error}");
             assert_eq!(number(&server, &["PTTL", "a"])?, -2, "{rights}: a lock was left for ever");
+        }
+    }
+    Ok(())
+}
+
+/// Two processes share an owner, and one of them may not do all that it takes to enter.
+async fn no_second_hold() -> Checked {
+    let server = Redis::start()?;
+    let me = Owner::explicit("me")?;
+    let first = client(&server).await?;
+    for lacking in ["pexpire", "set", "hset", "hdel", "pttl"] {
+        let rights = ["+@all".to_owned(), format!("-{lacking}")];
+        server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", &rights[0], &rights[1]])?;
+        let second = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
+        let held = first.lock("a").owned_by(&me).lease(600 * S).acquire().await?;
+        let entered = second.lock("a").owned_by(&me).lease(60 * S).try_acquire().await;
+        let is_entered = entered.is_ok();
+        if let Ok(entered) = entered {
+            assert_eq!(lacking, "hdel", "it may enter without it");
+            let _ = entered.granted().ok_or("it is busy")?.release().await;
+        }
+        held.release().await?;
+        let left = number(&server, &["EXISTS", "a"])?;
+        assert!(left == 0 || is_entered, "-{lacking}: a hold is left that nobody has");
+        server.command(&["DEL", "a"])?;
+    }
+    Ok(())
+}
+
+async fn no_half_of_a_break() -> Checked {
+    let server = Redis::start()?;
+    let first = client(&server).await?;
+    for lacking in ["hset", "hdel", "del"] {
+        server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", "+@all", &format!("-{lacking}")])?;
+        let operator = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
+        for how in [Break::AtLeaseEnd, Break::Now] {
+            let held = first.lock("a").lease(600 * S).acquire().await?;
+            let before = server.command(&["HGETALL", "a"])?;
+            if operator.break_lock("a", how).await.is_err() {
+                assert_eq!(server.command(&["HGETALL", "a"])?.texts()?, before.texts()?, "-{lacking}: {how:?}");
+                held.extend(600 * S).await?;
+            }
+            drop(held);
+            server.command(&["DEL", "a"])?;
         }
     }
     Ok(())
