@@ -208,7 +208,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
         let found = openat(&folder, &step, STEP, Mode::empty())?;
         let stat = fstat(&found)?;
         if step != "/" && step != ".." {
-            check_step(&here, &step, &stat)?;
+            check_step(&folder, &here, &step, &stat)?;
         }
         match kind(&stat) {
             FileType::Symlink if links == LINKS_MAX => return Err(Errno::LOOP.into()),
@@ -231,11 +231,9 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 /// Refuses a step of a path that others can have put in the place of the one that was meant: another folder of this user's, in which a
 /// file would be replaced. In a folder of another user, that user's own are no more than that user can reach anyway.
 #[cfg(target_os = "linux")]
-fn check_step(here: &Stat, step: &OsStr, found: &Stat) -> io::Result<()> {
+fn check_step(folder: &OwnedFd, here: &Stat, step: &OsStr, found: &Stat) -> io::Result<()> {
     let is_theirs = kind(found) == FileType::Directory && found.st_uid == here.st_uid;
-    if leasehold_file::others_can_rename(here.st_mode, here.st_gid)
-        || (leasehold_file::is_stranger(here.st_uid) && !is_theirs)
-    {
+    if leasehold_file::others_can_rename(folder, here) || (leasehold_file::is_stranger(here.st_uid) && !is_theirs) {
         let what = format!("others can put another folder in the place of {}", step.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
@@ -292,6 +290,26 @@ mod tests {
         assert!(folder.path().join("real/report").is_file());
         let error = write(&folder.path().join("round/report")).unwrap_err().to_string();
         assert!(error.contains("symbolic links"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_folder_is_not_found_through_one_where_an_access_list_lets_others_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = folder.path().join("next/report");
+        fs::create_dir(folder.path().join("next")).unwrap();
+        write(&report).unwrap();
+        // As `setfacl -m u:12345:rwx` does.
+        let entries: [(u16, u16, u32); 5] =
+            [(1, 7, u32::MAX), (2, 7, 12345), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (what, may, who) in entries {
+            list.extend([&what.to_le_bytes()[..], &may.to_le_bytes(), &who.to_le_bytes()].concat());
+        }
+        let how = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(folder.path(), "system.posix_acl_access", &list, how).unwrap();
+        let error = write(&report).unwrap_err().to_string();
+        assert!(error.contains("others can put another folder in the place of next"), "{error}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use leasehold_core::Error;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, fchmod, fchown, fstat, openat, statat};
 use rustix::io::Errno;
 
+use crate::rename_rights::others_can_rename;
 use crate::{database, error};
 
 /// How many links are followed, one after the other.
@@ -320,7 +321,7 @@ impl Directory {
     /// Whether a directory here is the one that the path means: nobody else can put another one of this user's under its name. In the
     /// directory of the file itself that is no harm: whatever stands there under a name that is used is looked at.
     fn check_passage(&self) -> Result<(), Error> {
-        match others_can_rename(self.stat.st_mode, self.stat.st_gid) {
+        match others_can_rename(&self.open, &self.stat) {
             true => Err(error::group_on_the_way(&self.path, self.stat.st_gid)),
             false => Ok(()),
         }
@@ -328,7 +329,7 @@ impl Directory {
 
     /// Whether a link here leads where its maker wanted: that is this user or root, and nobody else can move it.
     fn check_link(&self, name: &OsStr, link: &Stat) -> Result<(), Error> {
-        let trusted = is_trusted(link.st_uid) && !others_can_rename(self.stat.st_mode, self.stat.st_gid);
+        let trusted = is_trusted(link.st_uid) && !others_can_rename(&self.open, &self.stat);
         if trusted { Ok(()) } else { Err(error::foreign_link(&self.path.join(name), link.st_uid)) }
     }
 }
@@ -501,7 +502,7 @@ pub(crate) fn errno(fault: &io::Error) -> Errno {
 }
 
 /// This user and root. Everybody else is a stranger.
-fn is_trusted(user: u32) -> bool {
+pub(crate) fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
@@ -510,36 +511,6 @@ fn is_trusted(user: u32) -> bool {
 #[must_use]
 pub fn is_stranger(user: u32) -> bool {
     !is_trusted(user) && !is_outside(user)
-}
-
-/// Whether others than its owner and root can give what is in a folder of this mode and group another name: they have the right to write
-/// there, and it has no sticky bit. A path through such a folder may lead to another folder by now. The group of root, and one that is
-/// this user's alone, as many systems make for each user, are not counted.
-#[must_use]
-pub fn others_can_rename(mode: u32, group: u32) -> bool {
-    mode & 0o1000 == 0 && (mode & 0o002 != 0 || (mode & 0o020 != 0 && group != 0 && !is_private_group(group)))
-}
-
-/// Whether a group is this user's alone: it is its first one, has its name or its number, and no other members.
-fn is_private_group(group: u32) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    if rustix::process::getegid().as_raw() != group {
-        return false;
-    }
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let named = |text: &str, number: u32| {
-        let line = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        let mut found = line.filter(|fields| fields.get(2).is_some_and(|id| id.parse() == Ok(number)));
-        found.next().map(|fields| (fields[0].to_owned(), (*fields.last().unwrap_or(&"")).to_owned()))
-    };
-    let name = named(&read("/etc/passwd"), user).map(|(name, _)| name);
-    match named(&read("/etc/group"), group) {
-        Some((own, members)) => {
-            let others = |member: &str| !member.is_empty() && name.as_deref() != Some(member);
-            (group == user || name == Some(own)) && !members.trim().split(',').any(others)
-        }
-        None => group == user,
-    }
 }
 
 /// Whether a user is unknown in this user namespace: nobody in it is that user, so the directory belongs to whoever made the

@@ -210,11 +210,12 @@ pub(crate) fn open_folder(path: &Path) -> Error {
 
 pub(crate) fn group_on_the_way(path: &Path, group: u32) -> Error {
     let what = format!(
-        "the path leads through the folder {}, where a group (id {group}) can put another folder in the place of the next one",
+        "the path leads through the folder {}, where others (its group, id {group}, or an access list's users) can put \
+         another folder in the place of the next one",
         path.display()
     );
     unfit(what).with_hint(
-        "name a file in that folder itself, set its sticky bit (chmod +t), or take the right away (chmod g-w)",
+        "name a file in that folder itself, set its sticky bit (chmod +t), or take the right away (chmod g-w, for all of an access list too)",
     )
 }
 

@@ -26,6 +26,7 @@ mod machine;
 mod opening;
 mod place;
 mod reader;
+mod rename_rights;
 mod rows;
 mod schema;
 mod socket;
@@ -39,8 +40,10 @@ mod tests;
 
 pub use config::{Config, SCHEME};
 #[doc(hidden)]
-pub use directory::{is_stranger, others_can_rename};
+pub use directory::is_stranger;
 pub use examine::examine;
 pub use place::live_files;
 pub use reader::connect;
+#[doc(hidden)]
+pub use rename_rights::others_can_rename;
 pub use store::File;

@@ -328,6 +328,34 @@ fn a_journal_of_a_stranger_stops_no_store_that_is_there() {
     assert_eq!(fs::read_to_string(&journal).unwrap(), content);
 }
 
+/// Gives another user the right to write in a folder, as `setfacl -m u:USER:rwx` does.
+fn let_write(folder: &Path, user: u32) {
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (2, 7, user), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (what, may, who) in entries {
+        list.extend([&what.to_le_bytes()[..], &may.to_le_bytes(), &who.to_le_bytes()].concat());
+    }
+    rustix::fs::setxattr(folder, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty()).unwrap();
+}
+
+#[test]
+fn no_path_leads_through_a_folder_that_an_access_list_opens() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    let open = machine.folder("open", 0, 0, 0o755);
+    machine.folder("open/next", 0, 0, 0o700);
+    let path = open.join("next/locks.db");
+    let_write(&open, BOB);
+    is_refused(&path, "can put another folder in the place of the next one");
+    assert_eq!(fs::read_dir(open.join("next")).unwrap().count(), 0);
+    // As without a list: where nobody can take the next folder away.
+    fs::set_permissions(&open, Permissions::from_mode(0o1775)).unwrap();
+    take(&path).unwrap();
+}
+
 #[test]
 fn a_group_shares_a_folder_of_roots() {
     if !has_users() {

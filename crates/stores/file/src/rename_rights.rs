@@ -1,0 +1,142 @@
+//! Who can give what is in a folder another name: a path through it may lead to another folder by now.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::Stat;
+
+use crate::directory::is_trusted;
+
+/// Whether others than its owner and root can give what is in a folder another name: they have the right to write there, and it has no
+/// sticky bit. The group of root, and one that is this user's alone, as many systems make for each user, are not counted.
+#[must_use]
+pub fn others_can_rename(folder: impl AsFd, stat: &Stat) -> bool {
+    let counts = |group: u32| group != 0 && !is_private_group(group);
+    // Where there is an access list, the bits of the group are the most that anybody in it can do.
+    let some_group = || counts(stat.st_gid) || access_list::lets_others_write(folder, counts);
+    stat.st_mode & 0o1000 == 0 && (stat.st_mode & 0o002 != 0 || (stat.st_mode & 0o020 != 0 && some_group()))
+}
+
+/// Whether a group is this user's alone: it is its first one, has its name or its number, and no other members.
+fn is_private_group(group: u32) -> bool {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    rustix::process::getegid().as_raw() == group
+        && is_alone(rustix::process::geteuid().as_raw(), group, &read("/etc/passwd"), &read("/etc/group"))
+}
+
+/// The same, as the lists of users and groups tell. A member is whoever is listed with the group, or has it as first group.
+fn is_alone(user: u32, group: u32, users: &str, groups: &str) -> bool {
+    let has = |line: &Vec<&str>, field: usize, number: u32| line.get(field).is_some_and(|id| id.parse() == Ok(number));
+    let lines = |text| str::lines(text).map(|line| line.split(':').collect::<Vec<_>>());
+    let name = lines(users).find(|line| has(line, 2, user)).map(|line| line[0]);
+    if lines(users).any(|line| has(&line, 3, group) && !has(&line, 2, user)) {
+        return false;
+    }
+    let mut entries = lines(groups).filter(|line| has(line, 2, group)).peekable();
+    let is_named = entries.peek().map_or(group == user, |line| group == user || name == Some(line[0]));
+    let is_other = |member: &str| !member.is_empty() && name != Some(member);
+    is_named && !entries.any(|line| line.last().is_some_and(|members| members.trim().split(',').any(is_other)))
+}
+
+#[cfg(target_os = "linux")]
+mod access_list {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use rustix::io::Errno;
+
+    use super::is_trusted;
+
+    /// Where Linux keeps the list, and how it begins. Then follow entries of 8 bytes: what for, what may be done, and who.
+    const ATTRIBUTE: &str = "system.posix_acl_access";
+    const VERSION: [u8; 4] = 2_u32.to_le_bytes();
+    const USER: u16 = 2;
+    const GROUP: u16 = 8;
+    const WRITE: u16 = 2;
+    /// Nobody makes a longer list by hand.
+    const BYTES_MAX: usize = 8 * 1024;
+
+    /// Whether a folder has a list in which another user, or a group that counts, may write. One that cannot be read may say so.
+    pub(super) fn lets_others_write(folder: impl AsFd, counts: impl Fn(u32) -> bool) -> bool {
+        let mut list = [0; BYTES_MAX];
+        let itself = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
+        match rustix::fs::getxattr(&itself, ATTRIBUTE, &mut list[..]) {
+            Ok(length) => has_writer(&list[..length], counts),
+            Err(Errno::NODATA | Errno::NOTSUP | Errno::NOSYS) => false,
+            Err(_) => true,
+        }
+    }
+
+    pub(super) fn has_writer(list: &[u8], counts: impl Fn(u32) -> bool) -> bool {
+        let Some(entries) = list.strip_prefix(&VERSION) else { return true };
+        entries.chunks(8).any(|entry| {
+            let Ok([what0, what1, may0, may1, who @ ..]) = <[u8; 8]>::try_from(entry) else { return true };
+            let (what, may) = (u16::from_le_bytes([what0, what1]), u16::from_le_bytes([may0, may1]));
+            let may_write = may & WRITE != 0;
+            match (what, u32::from_le_bytes(who)) {
+                (USER, user) => may_write && !is_trusted(user),
+                (GROUP, group) => may_write && counts(group),
+                _ => false,
+            }
+        })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod access_list {
+    pub(super) fn lets_others_write(_: impl super::AsFd, _: impl Fn(u32) -> bool) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\nbob:x:1001:1001::/:\n";
+
+    #[test]
+    fn a_group_is_private_only_where_nobody_else_is_in_it() {
+        let extra = |line: &str| format!("{USERS}{line}\n");
+        for (users, groups, group, private) in [
+            (USERS.to_owned(), "alice:x:1000:\n", 1000, true),
+            (USERS.to_owned(), "alice:x:1000:alice\n", 1000, true),
+            (USERS.to_owned(), "alice:x:1000:alice,bob\n", 1000, false),
+            (USERS.to_owned(), "alice:x:1000:\nother:x:1000:bob\n", 1000, false),
+            (USERS.to_owned(), "alice:x:100:\n", 100, true),
+            (USERS.to_owned(), "users:x:100:\n", 100, false),
+            (USERS.to_owned(), "", 1000, true),
+            (USERS.to_owned(), "", 100, false),
+            // The first group of another user, who is not listed with it.
+            (extra("eve:x:1002:1000::/:"), "alice:x:1000:\n", 1000, false),
+            (extra("eve:x:1002:1000::/:"), "", 1000, false),
+            (extra("alice2:x:1000:1000::/:"), "alice:x:1000:\n", 1000, true),
+        ] {
+            assert_eq!(is_alone(1000, group, &users, groups), private, "{users} {groups}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_list_counts_where_another_may_write() {
+        let own = rustix::process::geteuid().as_raw();
+        let entry =
+            |what: u16, may: u16, who: u32| [&what.to_le_bytes()[..], &may.to_le_bytes(), &who.to_le_bytes()].concat();
+        let usual =
+            [2_u32.to_le_bytes().to_vec(), entry(1, 7, u32::MAX), entry(4, 7, u32::MAX), entry(16, 7, u32::MAX)];
+        let usual = usual.concat();
+        for (more, counts) in [
+            (vec![], false),
+            (entry(2, 5, own + 1), false),
+            (entry(2, 7, own + 1), true),
+            (entry(2, 7, own), false),
+            (entry(2, 7, 0), false),
+            (entry(8, 7, 7), true),
+            (entry(8, 5, 7), false),
+            (entry(8, 7, 8), false),
+            (vec![1], true),
+        ] {
+            let list = [usual.clone(), more].concat();
+            assert_eq!(access_list::has_writer(&list, |group| group == 7), counts, "{list:?}");
+        }
+        assert!(access_list::has_writer(b"of another version", |_| false));
+    }
+}
