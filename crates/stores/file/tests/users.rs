@@ -619,7 +619,10 @@ fn a_path_through_a_folder_of_a_group_is_refused() {
     let shared = machine.shared();
     let private = machine.folder("shared/private", 0, 0, 0o700);
     for path in ["private/locks.db", "new/locks.db"] {
-        is_refused(&shared.join(path), "where a group (id 4711) can put another folder in the place of the next one");
+        is_refused(
+            &shared.join(path),
+            "where others (its group, id 4711, or an access list's users) can put another folder in the place of the next one",
+        );
     }
     assert!(!shared.join("new").exists() && fs::read_dir(&private).unwrap().next().is_none());
     fs::set_permissions(&shared, Permissions::from_mode(0o3770)).unwrap();
