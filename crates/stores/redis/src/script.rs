@@ -32,6 +32,7 @@ pub(crate) struct Scripts {
 
 const CLOCK: &str = include_str!("scripts/clock.lua");
 const RECORD: &str = include_str!("scripts/record.lua");
+const LINE: &str = include_str!("scripts/line.lua");
 const COMMON: &str = include_str!("scripts/common.lua");
 const DESCRIBE: &str = include_str!("scripts/describe.lua");
 const RENEWING: &str = include_str!("scripts/renewing.lua");
@@ -60,7 +61,8 @@ impl Scripts {
 
     /// A server makes every function of a script anew with every call: so what ends the ordinary case stands before those that it does not need.
     fn new(first: &str, layout: &str) -> Self {
-        let script = |parts: &[&str]| Script::new([CLOCK, RECORD, first, COMMON, layout].concat() + &parts.concat());
+        let script =
+            |parts: &[&str]| Script::new([CLOCK, RECORD, first, LINE, COMMON, layout].concat() + &parts.concat());
         let taking = [CLOCK, RECORD, first, include_str!("scripts/acquire_free.lua")].concat();
         let giving = [CLOCK, first, include_str!("scripts/release_alone.lua")].concat();
         Self {
@@ -68,6 +70,7 @@ impl Scripts {
                 [
                     &taking,
                     include_str!("scripts/acquire_short.lua"),
+                    LINE,
                     COMMON,
                     layout,
                     DESCRIBE,
@@ -81,6 +84,8 @@ impl Scripts {
                 [
                     &giving,
                     include_str!("scripts/release_short.lua"),
+                    LINE,
+                    include_str!("scripts/release_line.lua"),
                     RECORD,
                     COMMON,
                     layout,

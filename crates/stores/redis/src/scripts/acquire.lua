@@ -40,10 +40,6 @@ for name = 1, names do
       end
     end
   end
-  if not row.count or not row.record then
-    row.last, row.token = last_fence(at)
-    row.first, row.block = reserve(row.last)
-  end
   if row.count then mine = mine + 1 end
   if row.again then again = again + 1 end
   rows[name] = row
@@ -63,8 +59,12 @@ end
 
 for name = 1, names do
   local row = rows[name]
-  if row.first and is_unfit(math.max(row.last, row.first + row.block), clock) then
-    return {'unfit', now, name - 1, row.last == math.huge and '' or whole(row.last)}
+  if not (row.count and row.record) then
+    row.last, row.token = last_fence((name - 1) * PARTS)
+    row.first, row.block = reserve(row.last)
+    if is_unfit(math.max(row.last, row.first + row.block), clock) then
+      return {'unfit', now, name - 1, row.last == math.huge and '' or whole(row.last)}
+    end
   end
 end
 

@@ -3,7 +3,7 @@
 
 -- What all names of a call are given: the first fence, which is the clock's, and how the text beside their locks begins; the same for
 -- names whose fences may have been forgotten. Fences of the same few hours begin alike.
-local first, first_text, stale_text, grant, jumped, hours
+local first, first_text, stale_text, grant, hours
 
 -- Whether there is something to give: not when it is too late, when larger fences or a later clock were seen, or when they are spent.
 local function proposes(lease, block, seen, not_after)
@@ -12,7 +12,6 @@ local function proposes(lease, block, seen, not_after)
   if now > tonumber(not_after) or first <= tonumber(seen) or not (last + JUMP < EXACT) then return false end
   first_text, stale_text = whole(first), whole(first - STALE)
   grant, hours = whole(last) .. ' ' .. block .. ' ' .. lease .. ' ', string.sub(first_text, 1, 5)
-  jumped = whole(first + JUMP) .. ' 0 ' .. lease .. ' '
   return true
 end
 
@@ -34,7 +33,8 @@ local function acquire_free(lock, fence, before, owner, lease, about)
   if before then has_room, is_kept, is_stale = is_below(before) end
   -- The clock was set back, or is behind many fences of one moment.
   if not has_room then return false end
-  local beside = (is_stale and jumped or grant) .. owner .. ' p\n' .. about
+  local begins = is_stale and whole(first + JUMP) .. ' 0 ' .. lease .. ' ' or grant
+  local beside = begins .. owner .. ' p\n' .. about
   -- First of all: a server that is out of memory refuses this one, and nothing was written.
   if is_kept then
     call('SET', fence, beside, 'KEEPTTL')

@@ -30,7 +30,7 @@ end
 
 -- As `insist`: nobody has this name.
 try_call('ZREM', line, 'leasehold:nobody')
-local waiting = count_line(line, heard)
+local waiting = is_list(line) and count_line(line, heard) or 0
 local is_free_anyway = left == -2 and ARGV[3] ~= ''
 if verdict ~= 'done' or is_free_anyway then return {verdict, now, waiting, before} end
 

@@ -29,3 +29,5 @@ local OURS, READ_WRITE, FOREIGN = 0, 1, 2
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+local function whole(number) return string.format('%.0f', number) end

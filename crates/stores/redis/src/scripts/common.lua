@@ -1,4 +1,4 @@
--- What the rest of a script is made of: records, the line of clients that wait, and the holds of an owner that several clients share.
+-- What the rest of a script is made of: records, and the holds of an owner that several clients share.
 
 -- The place of the last byte that is read of a record: a stranger's string has any size.
 local TEXT_LAST = 4194303
@@ -35,6 +35,7 @@ end
 
 -- The same for an owner that several clients share, whatever else it says: it begins with a tag.
 local function tagged_in(packed)
+  if packed == '' then return end
   local ok, record, more = pcall(cmsgpack.unpack, packed)
   if not ok or type(record) ~= 'table' or more ~= nil then return end
   if type(record[1]) == 'string' and string.byte(record[1]) == 115 then return record end
@@ -74,44 +75,6 @@ local function text_beside(fence, record)
 end
 
 local function ms_until(moment) return math.ceil((moment - now) / 1000) end
-
--- Lists of who waits decide nothing, so a fault in them fails no call.
-local function strike(line, heard, client)
-  if try_call('ZREM', line, client) == 1 then try_call('ZREM', heard, client) end
-end
-
-local function is_client(text) return #text == 32 and not find(text, '%X') end
-
--- A list of ours has clients in it. Another program's is left alone, and done without: those who wait ask from time to time.
-local function is_list(key)
-  local first, last = try_call('ZRANGE', key, 0, 0), try_call('ZRANGE', key, -1, -1)
-  if first.err or last.err then return false end
-  return not first[1] or is_client(first[1]) and is_client(last[1])
-end
-
-local function enlist(line, heard, client)
-  if not (is_list(line) and is_list(heard)) then return end
-  if type(try_call('ZADD', line, 'NX', whole(now), client)) == 'number' then try_call('PEXPIRE', line, BELIEVED / 1000) end
-  if type(try_call('ZADD', heard, whole(now + BELIEVED), client)) == 'number' then try_call('PEXPIRE', heard, BELIEVED / 1000) end
-end
-
--- Takes those off the line that have not asked for too long; says how many are left.
-local function count_line(line, heard)
-  if not (is_list(line) and is_list(heard)) then return 0 end
-  for _, client in ipairs(try_call('ZRANGEBYSCORE', heard, '-inf', whole(now))) do strike(line, heard, client) end
-  local count = try_call('ZCARD', line)
-  return type(count) == 'number' and count or 0
-end
-
--- Tells the first in line that the lock may be free; where it does not listen, the next one. What stands before a key's own word
--- stands before a channel's.
-local function hint(line, name)
-  local at, prefix = 0, string.match(line, '^(.-)leasehold_line:')
-  repeat
-    local client = try_call('ZRANGE', line, at, at)[1]
-    at = at + 1
-  until not client or try_call('PUBLISH', prefix .. 'leasehold_hint:' .. client, name) ~= 0
-end
 
 -- A server that is out of memory refuses a script's first write where it needs memory, and no later one. What is held must be kept,
 -- counted and given back there too: such steps begin with a write that needs none. For the hash of a lock that is held.

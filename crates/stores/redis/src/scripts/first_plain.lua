@@ -17,5 +17,10 @@ local function is_held_by(key, owner, request) return try_call('GETRANGE', key, 
 -- Whether it was held by this owner's request, and is no more.
 local function gives(key, owner, request) return is_held_by(key, owner, request) and call('DEL', key) == 1 end
 
+-- Here a lock is one value, and is gone with it; and it is not given back this way where somebody waits.
+local function count_left() return 0 end
+
+local function is_waited_for(line) return call('EXISTS', line) ~= 0 end
+
 -- Here nobody listens: that somebody waits is told by the line alone.
 local function announce() return 0 end

@@ -26,8 +26,14 @@ local function has_one_field(key) return try_call('HLEN', key) == 1 end
 -- An owner that is new for every asking has one hold.
 local function is_held_by(key, owner, request) return has_one_field(key) and try_call('HGET', key, owner) == '1' end
 
--- Whether it was held by this owner, and is no more.
-local function gives(key, owner, request) return is_held_by(key, owner, request) and call('HDEL', key, owner) == 1 end
+-- Whether this owner, whose lock it is, had it and has it no more. Its lock may be there still: see `count_left`.
+local function gives(key, owner) return try_call('HDEL', key, owner) == 1 end
+
+-- How many of these are there, after their owners gave them back: a lock if Redisson granted its write lock beside ours, and a line.
+local function count_left(...) return call('EXISTS', ...) end
+
+-- That somebody waits is told after it was given back, by `count_left`.
+local function is_waited_for() return false end
 
 -- Redisson's waiters read a number, and take this one for its 0; ours know it from a 0 of Redisson's own. Says how many heard it: not
 -- nobody while somebody waits, as ours listen there too.

@@ -17,13 +17,17 @@ local function is_generated(owner)
   return last and (last == #owner or find(owner, '^:%x+$', last + 1) ~= nil)
 end
 
--- The count in a field, or nothing. Its length is asked for first: a stranger's field has any size.
+-- The count in a field of ours, or nothing.
+local function own_count_in(key, field)
+  local text = call('HGET', key, field)
+  local count = text and find(text, '^[1-9]%d*$') and tonumber(text)
+  if count and count <= COUNT_MAX then return count end
+end
+
+-- The same of any field. Its length is asked for first: a stranger's has any size.
 local function count_in(key, field)
   local length = call('HSTRLEN', key, field)
-  if length == 0 or length > COUNT_DIGITS then return end
-  local text = call('HGET', key, field)
-  local count = find(text, '^[1-9]%d*$') and tonumber(text)
-  if count and count <= COUNT_MAX then return count end
+  if length > 0 and length <= COUNT_DIGITS then return own_count_in(key, field) end
 end
 
 local function is_shared(tag) return string.byte(tag) == 115 end
@@ -43,12 +47,12 @@ end
 -- How many holds the owner has and the record of its grant, or nothing. `kept_as` is the owner or its mark where the lock is broken. An
 -- asking of one client is an owner of its own, so the request tells nothing new.
 local function holds_of(lock, fence_key, record_key, tag, kept_as, request)
-  if call('HLEN', lock) ~= 1 then return end
-  local count = count_in(lock, kept_as)
-  if not count then return end
+  local shared = is_shared(tag)
+  -- Any program may have a field with the name of a shared owner, of any size. The others' names are ours alone.
+  local count = (shared and count_in or own_count_in)(lock, kept_as)
+  if not count or call('HLEN', lock) ~= 1 then return end
   local record = load_record(fence_key, record_key, tag)
-  -- Any program may have a field of that name.
-  if is_shared(tag) and not record then return end
+  if shared and not record then return end
   return count, record
 end
 
@@ -152,20 +156,20 @@ local function all_records(fence_key, record_key)
 end
 
 -- Redisson's own token, where there is one. It counts up with INCR: what that would not write is another program's, and left alone.
-local function token_at(key)
-  local text = call('MGET', key)[1]
+local function token_in(text)
   if text and (text == '0' or find(text, '^[1-9]%d*$')) then return tonumber(text) end
 end
 
 -- The largest fence given out: ours, or Redisson's own token.
 local function last_fence(at)
-  local token = token_at(KEYS[at + 6])
-  return math.max(fence_at(KEYS[at + 2]), token or 0), token
+  local texts = call('MGET', KEYS[at + 2], KEYS[at + 6])
+  local token = token_in(texts[2])
+  return math.max(last_in(texts[1], KEYS[at + 2]), token or 0), token
 end
 
 -- The fences of the name begin again from the clock. A token of Redisson's is set there only where nobody could count on from it.
 local function reset_fences()
-  local clock, token = (now - FENCE_EPOCH) * 8, token_at(KEYS[6])
+  local clock, token = (now - FENCE_EPOCH) * 8, token_in(call('MGET', KEYS[6])[1])
   call('DEL', KEYS[2])
   if token and is_unfit(token, clock) then call('SET', KEYS[6], whole(clock), 'KEEPTTL') end
 end

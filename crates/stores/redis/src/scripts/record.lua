@@ -4,17 +4,21 @@
 -- is shared. An owner that is new for every asking is never taken for another: so what is left of its record harms nobody.
 local function fence_in(text) return tonumber(string.match((text or '') .. ' ', '^%+?(%d+) ')) or 0 end
 
-local function whole(number) return string.format('%.0f', number) end
-
--- The last fence on record: 0 where there is none, and beyond every other where what stands there is no fence. Its text has any size.
-local function fence_at(key)
-  local text = try_call('GETRANGE', key, 0, 31)
-  if text == '' then return call('EXISTS', key) == 0 and 0 or math.huge end
-  if type(text) == 'table' and not find(text.err, 'WRONGTYPE', 1, true) then error(text) end
+-- The last fence on record, from the text at its key: 0 where there is none, and beyond every other where what stands there is no fence.
+local function last_in(text, key)
+  if not text or text == '' then return call('EXISTS', key) == 0 and 0 or math.huge end
   -- A server of a quorum has none yet where it took a lock without its fences.
-  local last = type(text) == 'string' and (find(text, '^%+0 %d') and -1 or fence_in(text)) or 0
+  local last = find(text, '^%+0 %d') and -1 or fence_in(text)
   if last == 0 then return math.huge end
   return math.max(last, 0)
+end
+
+-- The same where a stranger's text may stand, of any size.
+local function fence_at(key)
+  local text = try_call('GETRANGE', key, 0, 31)
+  if type(text) == 'string' then return last_in(text, key) end
+  if not find(text.err, 'WRONGTYPE', 1, true) then error(text) end
+  return math.huge
 end
 
 -- Whether fences may go on from here: nobody counted so far, or could count on.

@@ -2,9 +2,9 @@
 -- fence (or nothing), last fence used (or nothing), linger in ms, client, rejoin (1 or 0), whether nobody is told (1 or 0)
 -- Answers {'released', clock, clients that wait}, {'still', clock, holds} or {'not', clock}.
 
-local name, tag, request, give, fence = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local used, linger, client = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local lock, fence_key, record_key, line, heard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local tag, request, give, fence = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local used, linger = tonumber(ARGV[6]), tonumber(ARGV[7])
+local lock, fence_key, record_key = KEYS[1], KEYS[2], KEYS[3]
 local owner, shared = string.sub(tag, 2), is_shared(tag)
 local asked = give == 'hold' and request or ''
 
@@ -54,26 +54,26 @@ elseif give == 'hold' and record and record[7] ~= request and not shared then
   return {'not', now}
 end
 
--- What can fail is asked before anything is written.
-local known, token = last_fence(0)
+-- Fences of the grant that were not used. What can fail is asked before anything is written.
+local last, known, token
+if record and used and used < record[2] + record[3] - 1 then
+  last = record[2] + record[3] - 1
+  known, token = last_fence(0)
+end
 if lingers > now then
   linger_on(lock, ms_until(lingers))
   -- For people: who held it last.
   if shared and record then call('PEXPIRE', record_key, ms_until(lingers)) end
 else
   call('DEL', lock)
-  forget_record(record_key)
+  if shared then forget_record(record_key) end
 end
-if record and used then
-  local last = record[2] + record[3] - 1
-  if known == last and used < last then save_fence(0, math.max(used, record[2]), record, token) end
-end
+if last and known == last then save_fence(0, math.max(used, record[2]), record, token) end
 
-strike(line, heard, client)
-local waiting = count_line(line, heard)
+local waiting = leave_line()
 if linger == 0 and lingers <= now and ARGV[10] ~= '1' then
-  hint(line, name)
   announce(KEYS[7])
+  return tell_next(waiting)
 end
 if ARGV[9] == '1' then enlist(line, heard, client) end
 return {'released', now, waiting}

@@ -5,7 +5,7 @@
 
 local KEYS, ARGV = KEYS, ARGV
 local count = tonumber(ARGV[1])
-local answer = {now, 0, 0}
+local heard = {}
 
 -- A fault ends it, and those that are left are not done.
 local function all()
@@ -16,10 +16,16 @@ local function all()
   for at = 1, count do
     local is_waited_for = anybody_waits and call('EXISTS', KEYS[lines + at]) ~= 0
     local owner, fence, channel = ARGV[at + 1], ARGV[count + at + 1], ARGV[lines + at + 1]
-    local heard = not is_waited_for and release_alone(KEYS[at], beside[at], owner, owner, fence, channel)
-    if heard ~= 0 then answer[#answer + 1] = heard and -at or at end
-    answer[3] = at
+    heard[at] = not is_waited_for and release_alone(KEYS[at], beside[at], owner, owner, fence, channel)
   end
 end
 pcall(all)
+
+local has_company = #heard > 0 and count_left(unpack(KEYS, 1, #heard)) > 0
+local answer = {now, 0, #heard}
+for at = 1, #heard do
+  -- One that was granted to somebody beside us is looked at the long way, which tells that it was lost.
+  local is_given = heard[at] and not (has_company and count_left(KEYS[at]) > 0)
+  if heard[at] ~= 0 or not is_given then answer[#answer + 1] = is_given and -at or at end
+end
 return answer
