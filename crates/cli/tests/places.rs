@@ -80,6 +80,18 @@ const CASES: &[(&str, &str)] = &[
     "#,
     ),
     (
+        "a_user_without_a_number_is_not_taken_for_others_without_one",
+        r#"
+        mallory="setpriv --reuid 4001 --regid 4001 --clear-groups"
+        mkdir -m 1777 open; chown 4001 open; mkdir -m 700 private; $mallory ln -s "$PWD/private" open/link
+        # In a user namespace without a map this user and mallory have the same number.
+        [ "$(unshare -U stat -c %u open)" = "$(unshare -U id -u)" ]
+        expect 78 "belongs to another user" unshare -U "$L" -s file:open/locks.db acquire a
+        expect 64 "link is a link of another user" unshare -U "$L" -s memory: run a --report open/link/report -- touch ran
+        [ ! -e ran ] && [ ! -e private/report ] && [ ! -e open/locks.db ]
+    "#,
+    ),
+    (
         "what_this_user_may_not_end_keeps_the_lock",
         r#"
         user="setpriv --reuid 4001 --regid 4001 --clear-groups"

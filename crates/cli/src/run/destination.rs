@@ -181,16 +181,11 @@ fn open_special(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<fs::File>> 
 /// A pipe of another user is neither waited for nor written to.
 fn check_pipe(found: &Stat) -> io::Result<()> {
     match kind(found) {
-        FileType::Fifo if !is_trusted(found) => {
+        FileType::Fifo if !leasehold_file::is_trusted(found.st_uid) => {
             Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is a pipe of another user"))
         }
         _ => Ok(()),
     }
-}
-
-/// Whether it belongs to this user or to root.
-fn is_trusted(found: &Stat) -> bool {
-    found.st_uid == 0 || found.st_uid == rustix::process::geteuid().as_raw()
 }
 
 /// Opens a folder, one step of its path after the other. A link of another ordinary user could lead anywhere, and is refused; the kernel
@@ -212,7 +207,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
         }
         match kind(&stat) {
             FileType::Symlink if links == LINKS_MAX => return Err(Errno::LOOP.into()),
-            FileType::Symlink if !is_trusted(&stat) => {
+            FileType::Symlink if !leasehold_file::is_trusted(stat.st_uid) => {
                 let what = format!("{} is a link of another user", step.display());
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
             }

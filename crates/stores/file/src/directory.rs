@@ -501,9 +501,11 @@ pub(crate) fn errno(fault: &io::Error) -> Errno {
     Errno::from_io_error(fault).unwrap_or(Errno::IO)
 }
 
-/// This user and root. Everybody else is a stranger.
-pub(crate) fn is_trusted(user: u32) -> bool {
-    user == 0 || user == rustix::process::geteuid().as_raw()
+/// This user and root. In a user namespace that has no number for this user, it cannot be told from all others without one, and only root
+/// is trusted.
+#[must_use]
+pub fn is_trusted(user: u32) -> bool {
+    user == 0 || (user == rustix::process::geteuid().as_raw() && !is_outside(user))
 }
 
 /// Whether a folder, or what is in it, belongs to somebody whom this user has no reason to trust: neither itself, nor root, nor whoever

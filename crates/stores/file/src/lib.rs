@@ -40,7 +40,7 @@ mod tests;
 
 pub use config::{Config, SCHEME};
 #[doc(hidden)]
-pub use directory::is_stranger;
+pub use directory::{is_stranger, is_trusted};
 pub use examine::examine;
 pub use place::live_files;
 pub use reader::connect;
