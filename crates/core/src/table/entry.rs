@@ -332,6 +332,11 @@ impl Entry {
         }
     }
 
+    /// Somebody here wants it, or something is open with the store about it. Else it is just held.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.contest.is_some()
+    }
+
     /// Forgets what it took to get a name that is now just held.
     pub(crate) fn tidy(&mut self, now: Moment) {
         if self.contest.as_ref().is_some_and(|contest| contest.is_over(now)) {

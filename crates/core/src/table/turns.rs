@@ -263,7 +263,9 @@ impl Table {
     }
 
     pub(super) fn hint_all(&mut self, now: Moment, out: &mut Outputs) {
-        let mut names: Vec<Name> = self.entries.keys().cloned().collect();
+        // Anybody who may publish can have this done again and again: what is just held costs nothing.
+        let wanted = self.entries.iter().filter(|(_, entry)| entry.is_wanted());
+        let mut names: Vec<Name> = wanted.map(|(name, _)| name.clone()).collect();
         names.sort();
         for name in &names {
             self.hint_waiters(now, name, out);

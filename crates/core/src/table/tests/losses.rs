@@ -41,6 +41,16 @@ impl Bench {
     }
 }
 
+/// Hints about everything come as often as somebody likes to send them.
+#[test]
+fn a_hint_about_everything_costs_a_name_that_is_just_held_nothing() {
+    let mut bench = Bench::new();
+    bench.hold(&fresh(1), KEPT);
+    bench.step(Input::HintAll);
+    assert!(bench.out.is_empty(), "{:?}", bench.out);
+    assert!(!bench.table.entries[&named("a")].is_wanted(), "there is room for those who want it, and nobody does");
+}
+
 /// A hint about a name that is held has it renewed at once, and the answer tells what became of it.
 #[test]
 fn a_held_name_that_is_hinted_at_is_renewed_at_once() {
