@@ -33,6 +33,8 @@ try_call('ZREM', line, 'leasehold:nobody')
 local waiting = is_list(line) and count_line(line, heard) or 0
 local is_free_anyway = left == -2 and ARGV[3] ~= ''
 if verdict ~= 'done' or is_free_anyway then return {verdict, now, waiting, before} end
+-- A text that is no fence is a record that was damaged. What is no text is another program's, and a fault before anything has changed.
+if ARGV[5] == '1' then call('GETRANGE', fence_key, 0, 0) end
 
 if left ~= -2 then
   if ARGV[2] == 'end' then

@@ -9,6 +9,7 @@ use crate::scene::{Case, Checked, MS, S, block_on, number, url};
 
 pub(crate) const CASES: &[Case] = &[
     ("beside::no_value_of_another_program_is_touched", || block_on(untouched())),
+    ("beside::a_value_that_can_be_no_fence_is_not_deleted", || block_on(no_fence())),
     ("beside::a_lock_of_another_prefix_is_not_deleted", || block_on(another_prefix())),
     ("beside::a_foreign_birth_is_unfit", || block_on(a_foreign_birth())),
     ("beside::a_damaged_record_is_shown_and_repaired", || block_on(damaged_records())),
@@ -75,6 +76,31 @@ async fn another_prefix() -> Checked {
     neighbour.break_lock("a", BreakOptions::from(Break::Now).reset_fence()).await?;
     assert_eq!(number(&server, &["EXISTS", name])?, 1, "another lock is gone");
     victim.release().await?;
+    Ok(())
+}
+
+async fn no_fence() -> Checked {
+    let server = Redis::start()?;
+    let key = "leasehold_fence:{x}";
+    for layout in ["redisson", "plain"] {
+        let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
+        for making in [&["RPUSH", key, "a"][..], &["HSET", key, "a", "1"], &["ZADD", key, "1", "a"]] {
+            for how in [Break::AtLeaseEnd, Break::Now] {
+                server.command(&["FLUSHALL"])?;
+                let held = client.lock("x").lease(600 * S).acquire().await?;
+                server.command(&["DEL", key])?;
+                server.command(making)?;
+                let before = (seen(&server, key)?, seen(&server, "x")?.0);
+                let error = client.break_lock("x", BreakOptions::from(how).reset_fence()).await.expect_err("deleted");
+                assert_eq!(error.kind(), ErrorKind::Unfit, "{layout} {making:?} {how:?}: {error}");
+                let after = (seen(&server, key)?, seen(&server, "x")?.0);
+                assert_eq!(after, before, "{layout} {making:?} {how:?}");
+                held.release().await?;
+                client.break_lock("x", how).await?;
+                assert_eq!(seen(&server, key)?, before.0, "{layout} {making:?} {how:?}: without reset_fence");
+            }
+        }
+    }
     Ok(())
 }
 
