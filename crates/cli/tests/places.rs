@@ -49,7 +49,8 @@ const CASES: &[(&str, &str)] = &[
         "a_report_follows_no_link_of_another_user",
         r#"
         mallory="setpriv --reuid 4001 --regid 4001 --clear-groups"
-        run() { "$L" -s file:locks.db run a --report "$1" -- true; }
+        store=file:$PWD/locks.db
+        run() { "$L" -s "$store" run a --report "$1" -- true; }
         is_report() { [ ! -L "$1" ] && [ "$(stat -c %u "$1")" = 0 ] && grep -q '"outcome":"done"' "$1"; }
         echo keep > precious; chmod 600 precious; mkdir private; chmod 700 private; sha256sum precious > sums
         mkdir -m 1777 shared
@@ -63,6 +64,11 @@ const CASES: &[(&str, &str)] = &[
         $mallory ln -s "$PWD/private" shared/folder
         expect 64 "folder is a link of another user" "$L" -s file:locks.db run a --report shared/folder/r -- touch ran
         [ ! -e ran ] && [ ! -e private/r ]
+        # Nor does a path lead up again from a folder that its owner can move elsewhere meanwhile.
+        mkdir -m 755 theirs; chown 4001 theirs; $mallory mkdir theirs/sub
+        expect 64 "can move sub elsewhere" "$L" -s file:locks.db run a --report theirs/sub/../../r -- touch ran
+        [ ! -e ran ] && [ ! -e r ]
+        (cd theirs; run ../r); is_report r; rm r
         # A pipe of another user gets nothing.
         $mallory mkfifo shared/pipe; $mallory cat shared/pipe > got & reader=$!
         expect 0 "could not be written: it is a pipe of another user" "$L" -s file:locks.db run a --report shared/pipe -- true
@@ -70,7 +76,7 @@ const CASES: &[(&str, &str)] = &[
         # One who swaps the place all the time wins nothing: precious files stay as they are.
         mkdir -m 777 open
         $mallory sh -c 'while [ ! -e open/stop ]; do
-            rm -f open/swap; ln -s "$PWD/precious" open/swap; rm -f open/swap; mkfifo open/swap; done' 2>/dev/null & swapper=$!
+            rm -f open/swap; ln -s "$PWD/precious" open/swap; rm -f open/swap; mkfifo open/swap; done; true' 2>/dev/null & swapper=$!
         for i in 1 2 3 4 5 6 7 8 9 10; do run open/swap 2>/dev/null; done
         touch open/stop; wait $swapper
         unchanged; [ "$(stat -c '%u %a' precious)" = "0 600" ]

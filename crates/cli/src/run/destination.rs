@@ -199,7 +199,13 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let mut here = fstat(&folder)?;
     let mut left = steps(path);
     let mut links = 0;
+    // By its name, and not as the one that this process is in.
+    let mut entered = OsString::new();
     while let Some(step) = left.pop() {
+        if step == ".." && !entered.is_empty() && leasehold_file::is_stranger(here.st_uid) {
+            let what = format!("another user can move {} elsewhere, and the path goes up from it", entered.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
         let found = openat(&folder, &step, STEP, Mode::empty())?;
         let stat = fstat(&found)?;
         if step != "/" && step != ".." {
@@ -216,7 +222,8 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
                 let target = rustix::fs::readlinkat(&found, "", Vec::new())?;
                 left.extend(steps(Path::new(OsStr::from_bytes(target.as_bytes()))));
             }
-            FileType::Directory => (folder, here) = (found, stat),
+            FileType::Directory if step == ".." => (folder, here) = (found, stat),
+            FileType::Directory => (folder, here, entered) = (found, stat, step),
             _ => return Err(Errno::NOTDIR.into()),
         }
     }
