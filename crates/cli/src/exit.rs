@@ -99,22 +99,25 @@ impl From<Error> for Failure {
         if let Some(hint) = error.hint() {
             message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
         }
-        let hint = error.hint().map_or_else(|| usual_hint(error.kind(), error.lock()), hints::on_the_command_line);
+        let hint = match error.hint() {
+            Some(hint) => hints::on_the_command_line(hint, error.lock()),
+            None => usual_hint(error.kind(), error.lock()),
+        };
         Self { hint: Some(hint), ..Self::new(Exit::of(error.kind()), message) }
     }
 }
 
 /// What to try where the error itself does not say.
 fn usual_hint(kind: ErrorKind, name: Option<&str>) -> String {
-    let show = name.map_or_else(|| "'leasehold show NAME'".to_owned(), human::show);
+    let show = name.map_or_else(hints::show_any, hints::show);
     match kind {
         ErrorKind::NotHolder => format!("{show} says who holds it"),
         ErrorKind::Lost => format!("another may hold it by now; {show} says who"),
         ErrorKind::BadArgument => "'leasehold --help' says what can be given".into(),
         ErrorKind::Unreachable | ErrorKind::NoQuorum => {
-            "is the store up, and its URL right? 'leasehold doctor' looks closer".into()
+            format!("is the store up, and its URL right? {} looks closer", hints::doctor())
         }
-        ErrorKind::Unfit => "'leasehold doctor' says what is wrong with the store".into(),
+        ErrorKind::Unfit => format!("{} says what is wrong with the store", hints::doctor()),
         ErrorKind::AlreadyHeld => "release it first, or leave that name out".into(),
         _ => "this is a bug of leasehold's; please report it".into(),
     }

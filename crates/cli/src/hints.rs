@@ -1,29 +1,115 @@
 //! Hints of the library speak of the library; on the command line the same is done with flags, variables and commands.
 
+use std::sync::OnceLock;
+
+use crate::args::CommonArgs;
+
+/// The flags that named the store of this command, without credentials: a hint that names another command repeats them.
+static STORE_FLAGS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// How the command line does what a hint of the library names.
+enum Here {
+    Words(&'static str),
+    /// A command, after these words: what it is called, whether it takes the name of a lock, and its flags.
+    Command(&'static str, &'static str, bool, &'static [&'static str]),
+}
+
 /// What the library says, and how that is done here. Longer phrases stand before those that they contain.
-const ON_THE_COMMAND_LINE: &[(&str, &str)] = &[
-    ("as file:PATH", "with --store file:PATH"),
-    ("with a longer limit", "with a longer limit (--wait)"),
+const ON_THE_COMMAND_LINE: &[(&str, Here)] = &[
+    ("as file:PATH", Here::Words("with --store file:PATH")),
+    ("with a longer limit", Here::Words("with a longer limit (--wait)")),
     (
         "is given with ClientBuilder::password",
-        "is read from --password-file, LEASEHOLD_PASSWORD_FILE or LEASEHOLD_PASSWORD",
+        Here::Words("is read from --password-file, LEASEHOLD_PASSWORD_FILE or LEASEHOLD_PASSWORD"),
     ),
-    ("leasehold::examine", "'leasehold doctor'"),
-    ("Client::inspect", "'leasehold show NAME'"),
-    ("break it with `reset_fence`", "run 'leasehold break NAME --yes --now --reset-fence'"),
-    ("Client::break_lock (reset_fence)", "'leasehold break NAME --yes --reset-fence'"),
-    ("Client::break_lock (Break::Now)", "'leasehold break NAME --yes --now'"),
+    ("leasehold::examine", Here::Command("", "doctor", false, &[])),
+    ("Client::inspect", Here::Command("", "show", true, &[])),
+    ("break it with `reset_fence`", Here::Command("run ", "break", true, &["--yes", "--now", "--reset-fence"])),
+    ("Client::break_lock (reset_fence)", Here::Command("", "break", true, &["--yes", "--reset-fence"])),
+    ("Client::break_lock (Break::Now)", Here::Command("", "break", true, &["--yes", "--now"])),
 ];
 
-/// A hint of the library in the words of the command line.
-pub(crate) fn on_the_command_line(hint: &str) -> String {
+impl Here {
+    fn text(&self, name: Option<&str>) -> String {
+        match *self {
+            Self::Words(words) => words.to_owned(),
+            Self::Command(before, command, takes_name, flags) => {
+                let name = takes_name.then(|| name.map_or_else(|| NAME.to_owned(), escaped));
+                format!("{before}{}", command_line(command, name.as_deref(), flags, store_flags()))
+            }
+        }
+    }
+}
+
+/// Stands for a name that is not known.
+const NAME: &str = "NAME";
+
+/// Remembers how the store was given. A variable is there for the next command as well, and what is no URL names no store.
+pub(crate) fn remember_store(common: &CommonArgs) {
+    let Some(url) = common.store.as_deref().and_then(|url| leasehold::without_password(url).ok()) else { return };
+    let mut flags = vec!["--store".to_owned(), url];
+    if let Some(file) = common.password_file.as_deref().and_then(|file| file.to_str()) {
+        flags.extend(["--password-file".to_owned(), file.to_owned()]);
+    }
+    // A process has one command line.
+    let _ = STORE_FLAGS.set(flags);
+}
+
+fn store_flags() -> &'static [String] {
+    STORE_FLAGS.get().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A hint of the library in the words of the command line; `name` is the lock that it is about, where it is about one.
+pub(crate) fn on_the_command_line(hint: &str, name: Option<&str>) -> String {
     let mut said = hint.to_owned();
     for (library, here) in ON_THE_COMMAND_LINE {
         if said.contains(library) {
-            said = said.replace(library, here);
+            said = said.replace(library, &here.text(name));
         }
     }
     said
+}
+
+/// The command that shows a lock of this store, as a shell takes it.
+pub(crate) fn show(name: &str) -> String {
+    command_line("show", Some(&escaped(name)), &[], store_flags())
+}
+
+/// The same for a name that is not known.
+pub(crate) fn show_any() -> String {
+    command_line("show", Some(NAME), &[], store_flags())
+}
+
+/// The command that looks closer at this store.
+pub(crate) fn doctor() -> String {
+    command_line("doctor", None, &[], store_flags())
+}
+
+/// A name as an argument has it, where a comma separates names.
+fn escaped(name: &str) -> String {
+    name.replace(',', "\\,")
+}
+
+/// A command, as a shell takes it. Quotes around the whole set it apart from the sentence, where no word of it needs any.
+fn command_line(command: &str, name: Option<&str>, flags: &[&str], store: &[String]) -> String {
+    let mut words = vec!["leasehold", command];
+    let is_like_a_flag = name.is_some_and(|name| name.starts_with('-'));
+    words.extend(name.filter(|_| !is_like_a_flag));
+    words.extend(flags);
+    words.extend(store.iter().map(String::as_str));
+    if is_like_a_flag {
+        words.extend(["--"].into_iter().chain(name));
+    }
+    let line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    if words.iter().all(|word| is_plain(word)) { format!("'{line}'") } else { line }
+}
+
+fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./:@%+=,".contains(&byte))
+}
+
+fn quoted(word: &str) -> String {
+    if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]
@@ -73,8 +159,32 @@ mod tests {
         let library: String = library().into_iter().map(|(_, text)| text).collect();
         for (phrase, here) in ON_THE_COMMAND_LINE {
             assert!(library.contains(phrase), "{phrase:?} is said nowhere");
-            assert_eq!(on_the_command_line(&format!("or {phrase} it")), format!("or {here} it"));
+            assert_eq!(on_the_command_line(&format!("or {phrase} it"), None), format!("or {} it", here.text(None)));
         }
-        assert_eq!(on_the_command_line("check user and password"), "check user and password");
+        assert_eq!(on_the_command_line("check user and password", None), "check user and password");
+        assert_eq!(on_the_command_line("Client::inspect says who", Some("a b")), "leasehold show 'a b' says who");
+        assert_eq!(
+            on_the_command_line("break it with `reset_fence`", Some("a")),
+            "run 'leasehold break a --yes --now --reset-fence'"
+        );
+    }
+
+    #[test]
+    fn a_command_can_be_pasted_into_a_shell() {
+        assert_eq!(show("jobs/a-1"), "'leasehold show jobs/a-1'");
+        assert_eq!(show("a b"), "leasehold show 'a b'");
+        assert_eq!(show("it's"), r"leasehold show 'it'\''s'");
+        assert_eq!(show("a,b"), r"leasehold show 'a\,b'");
+        assert_eq!(show("-a"), "'leasehold show -- -a'");
+        assert_eq!(show(""), "leasehold show ''");
+    }
+
+    #[test]
+    fn a_command_names_the_store_that_was_given() {
+        let flags = |url: &str| ["--store".to_owned(), url.to_owned()];
+        let said = command_line("show", Some("a"), &[], &flags("redis://u@h"));
+        assert_eq!(said, "'leasehold show a --store redis://u@h'");
+        let said = command_line("break", Some("-a"), &["--yes"], &flags("redis://h?prefix=b:&layout=plain"));
+        assert_eq!(said, "leasehold break --yes --store 'redis://h?prefix=b:&layout=plain' -- -a");
     }
 }

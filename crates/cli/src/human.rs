@@ -57,16 +57,6 @@ pub(crate) fn held_for(holder: &Holder) -> Option<Duration> {
     SystemTime::now().duration_since(holder.since?).ok()
 }
 
-/// The command that shows a lock, as a shell takes it.
-pub(crate) fn show(name: &str) -> String {
-    let name = name.replace(',', "\\,");
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+=".contains(&byte);
-    match name.bytes().all(is_plain) {
-        true => format!("'leasehold show {name}'"),
-        false => format!("leasehold show '{}'", name.replace('\'', "'\\''")),
-    }
-}
-
 /// Text from outside (a server, a file, the name of a process), which anybody may have written, as one line that is safe to show:
 /// characters that are [unsafe](is_unsafe) stand there as `\u{1b}`.
 pub(crate) fn plain(text: &str) -> String {
@@ -109,14 +99,6 @@ mod tests {
         for (given, said) in [(250, "250ms"), (0, "0s"), (1_999, "1s"), (125_400, "2m 5s"), (86_400_000, "1day")] {
             assert_eq!(span(Duration::from_millis(given)), said);
         }
-    }
-
-    #[test]
-    fn a_command_can_be_pasted_into_a_shell() {
-        assert_eq!(show("jobs/a-1"), "'leasehold show jobs/a-1'");
-        assert_eq!(show("a b"), "leasehold show 'a b'");
-        assert_eq!(show("it's"), r"leasehold show 'it'\''s'");
-        assert_eq!(show("a,b"), r"leasehold show 'a\,b'");
     }
 
     #[test]

@@ -43,6 +43,7 @@ fn run() -> Exit {
         Ok(cli) => cli,
         Err(error) => return output::usage(&error),
     };
+    hints::remember_store(&cli.common);
     let settings = Settings::new(&cli.common, &Environment::of_process());
     match commands::dispatch(&cli.command, settings) {
         Ok(exit) => exit,

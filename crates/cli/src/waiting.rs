@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 use crate::outage::Outage;
 use crate::output::{Rows, row};
 use crate::run::Signals;
-use crate::{human, spinner};
+use crate::{hints, human, spinner};
 
 /// How long to wait, and since when.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Waiting {
             (Limit::Once, _) => "wait for it with --wait D, or without a limit".to_owned(),
             (_, Some(left)) if holder.lingers() || holder.is_broken() => format!("it is free in {}", human::span(left)),
             (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),
-            (_, None) => format!("{} says more", human::show(name)),
+            (_, None) => format!("{} says more", hints::show(name)),
         };
         Failure::new(Exit::BUSY, what).with_hint(hint)
     }

@@ -13,6 +13,7 @@ use super::stop::Stop;
 use super::tally::{Tally, Times, add, no_times};
 use super::{Plan, report};
 use crate::exit::{Exit, Failure};
+use crate::hints;
 use crate::settings::Settings;
 
 /// How long workers have to connect, and to finish when the time is over.
@@ -94,7 +95,7 @@ impl Gathering {
         match tokio::time::timeout(limit, all).await {
             Ok(done) => done,
             Err(_) => Err(Failure::new(Exit::UNREACHABLE, "bench: the workers did not answer in time")
-                .with_hint("does the store answer? 'leasehold doctor' looks closer")),
+                .with_hint(format!("does the store answer? {} looks closer", hints::doctor()))),
         }
     }
 

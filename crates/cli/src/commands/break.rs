@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::Row;
 use crate::settings::Settings;
 use crate::store::Seen;
-use crate::{human, names, output, runtime, store};
+use crate::{hints, human, names, output, runtime, store};
 
 pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::given(&args.names)?;
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
             Ok(Seen::Store(client)) => client,
             Ok(Seen::Unmade(_)) if !args.yes => return Err(unsure(nobody_would_lose(&names), &names)),
             Ok(Seen::Unmade(label)) => {
-                let free = |name: &Name| Taken { broke: false, row: Row::free(name, &label) };
+                let free = |name: &Name| Taken { broke: false, row: Row::free(name, &label), error: None };
                 match args.json {
                     true => print(&names.iter().map(free).collect::<Vec<_>>())?,
                     false => names.iter().try_for_each(|name| output::line(&nothing_to_break(name)))?,
@@ -53,13 +53,24 @@ struct Taken {
     broke: bool,
     #[serde(flatten)]
     row: Row,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl Taken {
-    /// `how` it was broken; none where it was left alone.
-    fn all_of(was: &Status, store: &str, how: Option<Break>) -> Vec<Self> {
-        let took = |row: &Row| how.is_some_and(|how| how == Break::Now || row.broken != Some(true));
-        Row::all_of(was, store).into_iter().map(|row| Self { broke: row.held && took(&row), row }).collect()
+    /// `how` it was broken.
+    fn all_of(was: &Status, store: &str, how: Break) -> Vec<Self> {
+        let took = |row: &Row| row.held == Some(true) && (how == Break::Now || row.broken != Some(true));
+        Row::all_of(was, store).into_iter().map(|row| Self { broke: took(&row), row, error: None }).collect()
+    }
+
+    /// What is there now, where it was left alone. Where not even that can be told, it is not known whether it is held.
+    fn refused(name: &Name, now: Option<&Status>, store: &str, refused: Option<&Failure>) -> Vec<Self> {
+        let unknown = || vec![Row { held: None, ..Row::free(name, store) }];
+        let rows = now.map_or_else(unknown, |now| Row::all_of(now, store));
+        let error = refused.map(|refused| human::plain(&refused.message));
+        rows.into_iter().map(|row| Self { broke: false, row, error: error.clone() }).collect()
     }
 }
 
@@ -72,7 +83,7 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
             let is_untouched = args.fence.is_some() && was.holders.is_empty();
             let fences =
                 if args.reset_fence && !is_untouched { "; its fences begin again at the store's clock" } else { "" };
-            return (Taken::all_of(&was, store, Some(how)), Ok(done(&was, how) + fences));
+            return (Taken::all_of(&was, store, how), Ok(done(&was, how) + fences));
         }
         Err(error) => error,
     };
@@ -80,8 +91,8 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
         ErrorKind::NotHolder | ErrorKind::Unfit => client.inspect(name.as_str()).await.ok(),
         _ => None,
     };
-    let rows = now.as_ref().map(|now| Taken::all_of(now, store, None)).unwrap_or_default();
-    let refused = match (error.kind(), now) {
+    let is_told = matches!(error.kind(), ErrorKind::NotHolder | ErrorKind::Unfit);
+    let refused = match (error.kind(), &now) {
         // It was given back meanwhile.
         (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() && now.lingers.is_none() => {
             Ok(nothing_to_break(name))
@@ -92,7 +103,8 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
         }
         _ => Err(error.into()),
     };
-    (rows, refused)
+    let rows = is_told.then(|| Taken::refused(name, now.as_ref(), store, refused.as_ref().err()));
+    (rows.unwrap_or_default(), refused)
 }
 
 fn options(args: &BreakArgs, how: Break) -> BreakOptions {
@@ -117,7 +129,7 @@ fn print(rows: &[Taken]) -> Result<(), Failure> {
 }
 
 fn unsure(what: String, names: &[Name]) -> Failure {
-    let hint = format!("give --yes if that is what you want; {} says more", human::show(names[0].as_str()));
+    let hint = format!("give --yes if that is what you want; {} says more", hints::show(names[0].as_str()));
     Failure::usage(what).with_hint(hint)
 }
 

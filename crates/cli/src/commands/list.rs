@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Row};
 use crate::settings::Settings;
 use crate::store::Seen;
-use crate::{human, runtime, store};
+use crate::{hints, human, runtime, store};
 
 pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure> {
     runtime::block_on(async {
@@ -37,13 +37,16 @@ fn nothing(prefix: &str, label: &str) -> String {
         prefix => format!("no lock that begins with {prefix:?}"),
     };
     let layout = match label.split_once("layout=plain") {
-        _ if !label.starts_with("redis") => "",
-        Some(_) if label.contains("prefix=") => "; those of the layout redisson are seen without layout=plain",
-        Some(_) => {
-            "; locks of other programs are seen only at names that leasehold has used in the last eight days, or behind a ?prefix=: \
-             'leasehold show NAME' looks at one. Those of the layout redisson are seen without layout=plain"
+        _ if !label.starts_with("redis") => String::new(),
+        Some(_) if label.contains("prefix=") => {
+            "; those of the layout redisson are seen without layout=plain".to_owned()
         }
-        None => " in the layout redisson; locks of the other layout are seen with ?layout=plain",
+        Some(_) => format!(
+            "; locks of other programs are seen only at names that leasehold has used in the last eight days, or behind a ?prefix=: \
+             {} looks at one. Those of the layout redisson are seen without layout=plain",
+            hints::show_any()
+        ),
+        None => " in the layout redisson; locks of the other layout are seen with ?layout=plain".to_owned(),
     };
     format!("{which} is held on {label}{layout}")
 }

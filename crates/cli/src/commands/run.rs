@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::run::{self, Destination, Here, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Standby, Why};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, unless_signal};
-use crate::{events, human, names, output, runtime, store};
+use crate::{events, hints, names, output, runtime, store};
 
 pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> {
     run::hear_signals();
@@ -259,7 +259,7 @@ impl Run<'_> {
         let what = format!("lost {:?} on {}: {why}", names::join(names), client.store_label());
         Failure::new(Exit::other(self.args.lost_exit), what).with_hint(format!(
             "its work may be half done, or another's beside it; {} says who has the lock now",
-            human::show(names.first().map_or("NAME", Name::as_str))
+            names.first().map_or_else(hints::show_any, |name| hints::show(name.as_str()))
         ))
     }
 }

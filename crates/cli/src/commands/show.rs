@@ -55,7 +55,7 @@ fn longer(row: &Row) -> &'static str {
 }
 
 fn text(row: &Row) -> String {
-    if !row.held {
+    if row.held != Some(true) {
         return format!("{} is free", human::plain(&row.name));
     }
     let milliseconds = |span: Option<u64>| span.map(|span| human::span(std::time::Duration::from_millis(span)));
@@ -84,7 +84,7 @@ mod tests {
     fn a_lease_that_is_shorter_than_what_is_left_says_why() {
         let row = |left_ms| {
             let free = Row::free(&Name::new("a").unwrap(), "x");
-            text(&Row { held: true, lease_ms: Some(60_000), left_ms: Some(left_ms), ..free })
+            text(&Row { held: Some(true), lease_ms: Some(60_000), left_ms: Some(left_ms), ..free })
         };
         let longer = row(3_600_000);
         assert!(longer.contains("lease:   1m (of the last acquire; an earlier one is longer)"), "{longer}");

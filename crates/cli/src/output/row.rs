@@ -17,7 +17,8 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// To this call.
     pub(crate) granted: bool,
-    pub(crate) held: bool,
+    /// None where that cannot be told.
+    pub(crate) held: Option<bool>,
     pub(crate) owner: Option<String>,
     pub(crate) label: Option<String>,
     pub(crate) fence: Option<u64>,
@@ -40,7 +41,7 @@ impl Row {
         Self {
             name: name.to_string(),
             granted: false,
-            held: false,
+            held: Some(false),
             owner: None,
             label: None,
             fence: None,
@@ -60,7 +61,7 @@ impl Row {
     /// A name and its holder.
     pub(crate) fn held(holder: &Holder, store: &str) -> Self {
         Self {
-            held: true,
+            held: Some(true),
             owner: holder.owner.clone(),
             label: holder.label.as_deref().map(Into::into),
             holds: holder.holds,
@@ -121,9 +122,9 @@ pub(crate) async fn granted(client: &Client, guard: &Guard) -> Vec<Row> {
     for (name, fence) in guard.fences() {
         let status = client.inspect(name.as_str()).await.ok();
         let mine = status.and_then(|status| {
-            Row::all_of(&status, store).into_iter().find(|row| row.held && row.fence == Some(fence.get()))
+            Row::all_of(&status, store).into_iter().find(|row| row.held == Some(true) && row.fence == Some(fence.get()))
         });
-        let known = || Row { held: true, left_ms: guard.time_left().map(milliseconds), ..Row::free(name, store) };
+        let known = || Row { held: Some(true), left_ms: guard.time_left().map(milliseconds), ..Row::free(name, store) };
         let row = mine.unwrap_or_else(|| known().with_fence(Some(fence)));
         rows.push(Row { granted: true, owner: row.owner.or_else(|| Some(guard.owner().to_string())), ..row });
     }
@@ -147,7 +148,7 @@ pub(crate) async fn busy(client: &Client, names: &[Name], holder: &Holder) -> Ve
 /// The rows of one of those names: what was found now, unless the refusal knows more. Each has a row, whatever is known of it.
 fn refused(name: &Name, holder: &Holder, found: Option<&Status>, store: &str) -> Vec<Row> {
     let found = found.map_or_else(|| vec![Row::free(name, store)], |status| Row::all_of(status, store));
-    if *name == holder.name && !found.iter().any(|row| row.held) {
+    if *name == holder.name && !found.iter().any(|row| row.held == Some(true)) {
         return vec![Row::held(holder, store)];
     }
     found
@@ -190,7 +191,7 @@ mod tests {
         let _held = client.lock("a").acquire().await.unwrap();
         let holder = client.inspect("a").await.unwrap().holders.remove(0);
         let [row] = refused(&a, &holder, None, "x").try_into().unwrap();
-        assert!(row.held && row.owner.is_some(), "{row:?}");
+        assert!(row.held == Some(true) && row.owner.is_some(), "{row:?}");
         assert_eq!(refused(&b, &holder, None, "x"), [Row::free(&b, "x")]);
     }
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod r#break;
 mod doctor;
 mod harness;
+mod hints;
 mod hold;
 mod hostile;
 mod json;
