@@ -71,13 +71,20 @@ const CASES: &[(&str, &str)] = &[
         (cd theirs; run ../r); is_report r; rm r
         # A pipe of another user gets nothing.
         $mallory mkfifo shared/pipe; $mallory cat shared/pipe > got & reader=$!
-        expect 0 "could not be written: it is a pipe of another user" "$L" -s file:locks.db run a --report shared/pipe -- true
+        expect 74 "written there: it is a pipe of another user" "$L" -s file:locks.db run a --report shared/pipe -- touch ran
+        [ ! -e ran ]
         kill $reader; wait $reader || true; [ ! -s got ]
+        # A file that one may not replace, and a folder that one may not write to, are found out before anything runs.
+        echo mine > shared/roots; mkdir -m 755 readable
+        expect 74 "belongs to user 0" $mallory "$L" -s memory: run a --report shared/roots -- touch shared/ran
+        expect 74 "Permission denied" $mallory "$L" -s memory: run a --report readable/r -- touch shared/ran
+        [ ! -e shared/ran ] && [ "$(cat shared/roots)" = mine ] && [ -z "$(ls -A readable)" ]
+        ! ls -A shared | grep leasehold-report
         # One who swaps the place all the time wins nothing: precious files stay as they are.
         mkdir -m 777 open
         $mallory sh -c 'while [ ! -e open/stop ]; do
             rm -f open/swap; ln -s "$PWD/precious" open/swap; rm -f open/swap; mkfifo open/swap; done; true' 2>/dev/null & swapper=$!
-        for i in 1 2 3 4 5 6 7 8 9 10; do run open/swap 2>/dev/null; done
+        for i in 1 2 3 4 5 6 7 8 9 10; do run open/swap 2>/dev/null || [ $? = 74 ]; done
         touch open/stop; wait $swapper
         unchanged; [ "$(stat -c '%u %a' precious)" = "0 600" ]
         # Descriptors are written to as before.

@@ -12,10 +12,12 @@ use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    Access, AtFlags, FileType, Mode, OFlags, Stat, accessat, fcntl_getfl, fstat, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// How long to wait for a reader of a pipe, and for one that reads nothing, and how often to look for one. Signals do not end that wait.
 const READER: Duration = Duration::from_secs(5);
@@ -33,15 +35,26 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    /// Before anything is run, so that a place where no report can be written is refused.
+    /// Before anything is run, so that a place where no report can be written is refused: with 64 where it makes no sense, and with 74
+    /// where it cannot be written to. Nothing is left there.
     pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
         let refused = |why: String, hint: &str| {
             Failure::usage(format!("--report {}: {why}", path.display())).with_hint(hint.to_owned())
         };
+        let unwritable = |error: io::Error| {
+            let what = format!("--report {}: the report could not be written there: {error}", path.display());
+            Failure::new(Exit::OUTPUT, what)
+                .with_hint("nothing was run; give a file in a folder that you may write to, or leave --report out")
+        };
+        if path == Path::new("-") {
+            let hint =
+                "write /dev/stdout for standard output, /dev/stderr for standard error, or ./- for a file of that name";
+            return Err(refused("it does not say where to".into(), hint));
+        }
         if let Some(open) = descriptor(path) {
-            return open
-                .map(Self::Open)
-                .map_err(|error| refused(error.to_string(), "give a file, or what is open for writing"));
+            let open = open.map_err(|error| refused(error.to_string(), "give a file, or what is open for writing"))?;
+            check_open(&open).map_err(unwritable)?;
+            return Ok(Self::Open(open));
         }
         let in_folder = "give a file in a folder that exists";
         let Some(name) = path.file_name().filter(|_| !ends_with_slash(path)) else {
@@ -63,7 +76,10 @@ impl Destination {
         let is_same = |open: &fs::File| found.as_ref().is_some_and(|found| is_same_file(open, found));
         match ours.into_iter().flatten().map(fs::File::from).find(is_same) {
             Some(open) => Ok(Self::Open(open)),
-            None => Ok(Self::InFolder(folder, name.to_owned())),
+            None => {
+                check_place(&folder, name, found.as_ref()).map_err(unwritable)?;
+                Ok(Self::InFolder(folder, name.to_owned()))
+            }
         }
     }
 
@@ -83,6 +99,35 @@ impl Destination {
             let _ = unlinkat(&folder, &new, AtFlags::empty());
         })
     }
+}
+
+/// Whether what is open can be written to.
+fn check_open(file: &fs::File) -> io::Result<()> {
+    match fcntl_getfl(file)? & OFlags::RWMODE {
+        OFlags::RDONLY => Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is open for reading only")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a report can be put there, as far as can be known before: what is no file is not opened, for nobody may read it yet.
+fn check_place(folder: &OwnedFd, name: &OsStr, found: Option<&Stat>) -> io::Result<()> {
+    if let Some(special) = found.filter(|found| is_special(found)) {
+        check_pipe(special)?;
+        return Ok(accessat(folder, name, Access::WRITE_OK, AtFlags::EACCESS)?);
+    }
+    let within = fstat(folder)?;
+    let (user, is_sticky) = (rustix::process::geteuid(), within.st_mode & 0o1000 != 0);
+    let is_own = |owner: u32| user.is_root() || owner == user.as_raw();
+    if let Some(found) = found.filter(|found| is_sticky && !is_own(found.st_uid) && !is_own(within.st_uid)) {
+        let what = format!("it belongs to user {}, and nobody else can replace it in that folder", found.st_uid);
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    let (new, _) = create(folder)?;
+    Ok(unlinkat(folder, &new, AtFlags::empty())?)
+}
+
+fn is_special(found: &Stat) -> bool {
+    !matches!(kind(found), FileType::RegularFile | FileType::Symlink | FileType::Directory | FileType::Socket)
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -156,10 +201,9 @@ fn create(folder: &OwnedFd) -> io::Result<(String, fs::File)> {
 
 /// What is there, if it is a pipe or a device. Waits for somebody who reads a pipe.
 fn open_special(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<fs::File>> {
-    let is_special = |found: &Stat| {
-        !matches!(kind(found), FileType::RegularFile | FileType::Symlink | FileType::Directory | FileType::Socket)
+    let Some(found) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().filter(is_special) else {
+        return Ok(None);
     };
-    let Some(found) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().filter(is_special) else { return Ok(None) };
     check_pipe(&found)?;
     let how = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let since = Instant::now();

@@ -107,6 +107,33 @@ fn the_report_tells_the_commands_code_from_ours() {
     assert_eq!(code(&output(place.shell("a --report no/such/folder", "echo ran"))), 64);
 }
 
+/// Found out before the command starts, and nothing is left where it never does.
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_command_starts() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("folder")).unwrap();
+    let refused = |words: &str, code_is: i32, why: &str| {
+        let output = output(place.shell(words, "touch started"));
+        assert_eq!(code(&output), code_is, "{words}: {}", stderr(&output));
+        assert!(stderr(&output).contains(why) && stderr(&output).contains("hint: "), "{words}: {}", stderr(&output));
+        assert!(!place.path("started").exists(), "{words}");
+    };
+    refused("a --report /proc/report.json", 74, "could not be written there");
+    refused("a --report folder", 64, "it is a folder");
+    refused("a --report no/such/folder", 64, "no such folder");
+    refused("a --report -", 64, "/dev/stdout");
+    assert!(!place.path("-").exists());
+    // What is open for reading only.
+    let mut reading = place.shell("a --report /dev/stdout", "touch started");
+    let status = reading.stdout(std::fs::File::open("/dev/null").unwrap()).status().unwrap();
+    assert_eq!(status.code(), Some(74));
+    // A command that is not found, and one that may not run: a report of that, and no other file.
+    assert_eq!(code(&output(place.run("a --report folder/report.json", &["no-such-command"]))), 127);
+    let left: Vec<_> = std::fs::read_dir(place.path("folder")).unwrap().map(|left| left.unwrap().file_name()).collect();
+    assert_eq!(left, ["report.json"]);
+    assert!(!place.path("started").exists());
+}
+
 #[test]
 fn a_report_on_standard_output_comes_after_the_commands_own() {
     let place = Place::new();
