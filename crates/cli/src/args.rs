@@ -155,6 +155,9 @@ pub(crate) struct ManArgs {
 
 /// Reads a duration as people write it.
 fn duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with(['+', '-']) {
+        return Err("a duration has no sign".to_owned());
+    }
     humantime::parse_duration(text).map_err(|error| error.to_string())
 }
 

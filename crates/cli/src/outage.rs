@@ -1,7 +1,7 @@
-//! Notices when a store stops answering those who wait for a lock, and when it answers again; says each once.
+//! Notices when a store stops answering those who wait for a lock, or answers that too few of its servers vote yet, and when that is
+//! over; says each once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold::port::{
@@ -17,7 +17,7 @@ use crate::{human, output};
 /// A store that answers again sooner is not worth a word.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// Whether a store answers those who wait for a lock.
+/// Whether a store grants anything to those who wait for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Outage(Arc<State>);
 
@@ -25,21 +25,54 @@ pub(crate) struct Outage(Arc<State>);
 struct State {
     /// None while it answers.
     away: watch::Sender<Option<Away>>,
-    /// People know that it is away.
-    is_told: AtomicBool,
+    /// What people know, where they know that it is away.
+    told: Mutex<Option<Why>>,
+}
+
+/// Why nothing is granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    Silent,
+    /// It answers, but too few of its servers vote before then.
+    TooFewVote(Instant),
 }
 
 #[derive(Clone, Debug)]
 struct Away {
     since: Instant,
+    why: Why,
     /// What it said last.
     error: Error,
+}
+
+impl Away {
+    fn new(since: Instant, error: Error) -> Self {
+        let until = error.retry_after().and_then(|left| Instant::now().checked_add(left));
+        Self { since, why: until.map_or(Why::Silent, Why::TooFewVote), error }
+    }
+
+    /// What to say of a store: that it does not answer, or does not vote.
+    fn text(&self, store: &str) -> String {
+        match self.why {
+            Why::Silent => format!("{store} has not answered for {}", human::span(self.since.elapsed())),
+            Why::TooFewVote(until) => {
+                let left = human::span(until.saturating_duration_since(Instant::now()));
+                format!("{store} answers, but too few of its servers vote yet: enough of them do in {left}")
+            }
+        }
+    }
+}
+
+impl Why {
+    fn is_like(self, other: Self) -> bool {
+        matches!((self, other), (Self::Silent, Self::Silent) | (Self::TooFewVote(_), Self::TooFewVote(_)))
+    }
 }
 
 impl Outage {
     /// As far as is known, it answers.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(State { away: watch::Sender::new(None), is_told: AtomicBool::new(false) }))
+        Self(Arc::new(State { away: watch::Sender::new(None), told: Mutex::new(None) }))
     }
 
     /// Whether it does not answer now.
@@ -57,12 +90,14 @@ impl Outage {
             (None, None) => false,
             (Some(_), None) => before.take().is_some(),
             (None, Some(error)) => {
-                *before = Some(Away { since: began, error });
+                *before = Some(Away::new(began, error));
                 true
             }
             (Some(before), Some(error)) => {
-                before.error = error;
-                false
+                let now = Away::new(before.since, error);
+                let is_other = !now.why.is_like(before.why);
+                *before = now;
+                is_other
             }
         });
     }
@@ -78,13 +113,14 @@ impl Outage {
         let mut changes = self.0.away.subscribe();
         loop {
             let away = changes.borrow_and_update().clone();
-            let Some(Away { since, error }) = away else {
+            let Some(away) = away else {
                 self.is_back(store, &say);
                 // Its sender is part of this.
                 let _ = changes.changed().await;
                 continue;
             };
-            let is_told = self.0.is_told.load(Ordering::Relaxed);
+            let since = away.since;
+            let is_told = self.told().is_some_and(|told| told.is_like(away.why));
             let tell = async {
                 match is_told {
                     true => std::future::pending().await,
@@ -100,34 +136,50 @@ impl Outage {
             tokio::select! {
                 _ = changes.changed() => {}
                 () = give_up => {
-                    let long = human::span(since.elapsed());
-                    let error = Failure::from(error);
-                    let what = format!("gave up waiting: {store} has not answered for {long}: {}", error.message);
+                    let away = self.latest(away);
+                    let text = away.text(store);
+                    let error = Failure::from(away.error);
+                    let what = format!("gave up waiting: {text}: {}", error.message);
                     return Failure { hint: error.hint, ..Failure::new(Exit::UNREACHABLE, what) };
                 }
                 () = tell => {
-                    self.0.is_told.store(true, Ordering::Relaxed);
-                    let long = human::span(since.elapsed());
+                    let away = self.latest(away);
+                    *self.0.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(away.why);
                     let then = match (patience, end) {
                         (Some(patience), end) if end.is_none_or(|end| since + patience < end) => {
-                            format!("the wait ends when it has not for {}", human::span(patience))
+                            let lasts = if away.why == Why::Silent { "it has not" } else { "that has lasted" };
+                            format!("the wait ends when {lasts} for {}", human::span(patience))
                         }
                         (_, Some(end)) => {
                             let left = end.saturating_duration_since(Instant::now());
                             format!("the wait ends in {} at the latest", human::span(left))
                         }
-                        _ => "the wait goes on until it does".to_owned(),
+                        _ => "the wait goes on until then".to_owned(),
                     };
-                    say(&format!("{store} has not answered for {long}; {then}: {}", error.message()));
+                    say(&format!("{}; {then}: {}", away.text(store), away.error.message()));
                 }
             }
         }
     }
 
-    /// Says that it answers again, where people know that it did not.
+    /// What it said last; `before` where it is back by now.
+    fn latest(&self, before: Away) -> Away {
+        self.0.away.borrow().clone().unwrap_or(before)
+    }
+
+    fn told(&self) -> Option<Why> {
+        *self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that it answers again, where people know that it did not; or that enough of its servers vote.
     pub(crate) fn is_back(&self, store: &str, say: &impl Fn(&str)) {
-        if self.0.away.borrow().is_none() && self.0.is_told.swap(false, Ordering::Relaxed) {
-            say(&format!("{store} answers again"));
+        if self.0.away.borrow().is_some() {
+            return;
+        }
+        match self.0.told.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => {}
+            Some(Why::Silent) => say(&format!("{store} answers again")),
+            Some(Why::TooFewVote(_)) => say(&format!("enough servers of {store} vote now")),
         }
     }
 

@@ -159,12 +159,14 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// `--lease -3s`, which clap takes for a flag.
+/// `--lease -3s`, whose first two characters clap takes for a flag.
 fn below_zero(error: &clap::Error) -> Option<Failure> {
     let word = context(error, ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
     word.strip_prefix('-').filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))?;
     let hint = "numbers and durations have no sign: write them like 3, 250ms, 10s or 5m";
-    Some(Failure::usage(format!("'{word}' was not expected")).with_hint(hint))
+    let is_it = |given: &String| given.starts_with(&word);
+    let given = std::env::args_os().map(|given| given.to_string_lossy().into_owned()).find(is_it).unwrap_or(word);
+    Some(Failure::usage(format!("'{given}' was not expected")).with_hint(hint))
 }
 
 /// `run` without a command to run, or with one that does not come after `--`: clap would ask for -c, which is one of the two ways.

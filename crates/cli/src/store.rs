@@ -82,15 +82,21 @@ async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, 
     let mut is_said = false;
     loop {
         match try_connect(settings, layered()).await {
-            Err(error) if error.is_retryable() && last_try.is_none_or(|last| Instant::now() + PAUSE < last) => {
+            // The last try is made when the time is over, not before.
+            Err(error) if error.is_retryable() && last_try.is_none_or(|last| Instant::now() < last) => {
                 if settings.verbose > 0 {
                     events::note(&format!("trying again: {error}"));
                 } else if !is_said && waiting.began.elapsed() >= TELL_AFTER {
                     is_said = true;
                     let long = human::span(patience);
-                    output::note(&format!("the store does not answer; it is tried for {long}: {error}"));
+                    let what = match error.retry_after() {
+                        Some(_) => "too few servers of the store vote yet",
+                        None => "the store does not answer",
+                    };
+                    output::note(&format!("{what}; it is tried for {long}: {error}"));
                 }
-                tokio::time::sleep(PAUSE).await;
+                let next = Instant::now() + PAUSE;
+                tokio::time::sleep_until(last_try.map_or(next, |last| last.min(next)).into()).await;
             }
             done => return done.map_err(Into::into),
         }

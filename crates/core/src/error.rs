@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::name::Name;
 
@@ -58,6 +59,7 @@ struct Inner {
     store: Option<Arc<str>>,
     lock: Option<Name>,
     hint: Option<&'static str>,
+    retry_after: Option<Duration>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
     failures: Vec<Error>,
 }
@@ -73,6 +75,7 @@ impl Error {
             store: None,
             lock: None,
             hint: None,
+            retry_after: None,
             source: None,
             failures: Vec::new(),
         }))
@@ -141,6 +144,13 @@ impl Error {
         self
     }
 
+    /// Says in how long the same call may succeed.
+    #[must_use]
+    pub fn with_retry_after(mut self, left: Option<Duration>) -> Self {
+        self.0.retry_after = left;
+        self
+    }
+
     /// Keeps the native error.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
@@ -186,6 +196,11 @@ impl Error {
     /// What to try, where there is something.
     pub fn hint(&self) -> Option<&'static str> {
         self.0.hint
+    }
+
+    /// In how long the same call may succeed, where the store answered and said so: of a quorum, when enough of its servers vote.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 
     /// Whether the same call may succeed later without a change on the caller's side.

@@ -111,7 +111,7 @@ fn fences(fencing: Fencing) -> Check {
 }
 
 fn failed(check: &'static str, error: &Error) -> Check {
-    let failed = Check::new(check, Verdict::Fail, error.message());
+    let failed = Check::new(check, Verdict::Fail, error.message()).with_error(error.kind());
     match error.hint() {
         Some(hint) => failed.with_advice(hint),
         None => failed,

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
             examined => (examined?, None),
         };
         for check in &mut checks {
-            check.advice = check.advice.take().map(|advice| hints::on_the_command_line(&advice));
+            check.advice = check.advice.take().map(|advice| hints::on_the_command_line(&advice, None));
         }
         if settings.store.is_default {
             checks.insert(0, per_user());
@@ -34,8 +34,10 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
             Some(form) => output::objects(&checks.iter().map(line).collect::<Vec<_>>(), form)?,
             None => checks.iter().try_for_each(|check| output::styled(&text(check)))?,
         }
-        // Of a quorum: too few of its servers are there.
-        let no_quorum = checks.iter().any(|check| check.check == "reaching" && check.verdict == Verdict::Fail);
+        // Of a quorum: too few of its servers are there, or vote yet. Other commands end with the same code.
+        let is_without_quorum =
+            |check: &Check| check.check == "reaching" || check.error.is_some_and(|kind| kind == ErrorKind::NoQuorum);
+        let no_quorum = checks.iter().any(|check| check.verdict == Verdict::Fail && is_without_quorum(check));
         let unreachable = unreachable.or(no_quorum.then(|| Exit::of(ErrorKind::NoQuorum)));
         let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
         Ok(unreachable.unwrap_or(if fails { Exit::UNFIT } else { Exit::DONE }))

@@ -261,3 +261,16 @@ fn without_creation_a_path_that_is_not_there_is_refused() {
     place.make();
     place.run(&["acquire", "a", "--no-create", "--no-wait"]).is(0);
 }
+
+#[test]
+fn a_sign_before_a_duration_is_told_with_its_unit() {
+    let place = Place::new();
+    for (args, told) in [
+        (&["acquire", "a", "--wait", "-1s"][..], "'-1s' was not expected"),
+        (&["acquire", "a", "--wait=-1s"], "'-1s' for '--wait <D>': a duration has no sign"),
+        (&["acquire", "a", "--lease", "+90s"], "'+90s' for '--lease <D>': a duration has no sign"),
+        (&["run", "a", "--max-hold", "-250ms", "--", "true"], "'-250ms' was not expected"),
+    ] {
+        place.run(args).fails(64, told);
+    }
+}

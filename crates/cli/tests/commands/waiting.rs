@@ -86,3 +86,15 @@ fn a_store_that_comes_back_in_time_is_used() {
     waiting.ended().is(0);
     assert!(place.is_held("a"));
 }
+
+/// Nobody listens there.
+#[test]
+fn a_wait_for_a_dead_server_does_not_end_before_its_time() {
+    let place = Place::new();
+    for (flag, long) in [("--wait", 1_100), ("--patience", 1_100), ("--wait", 100)] {
+        let began = std::time::Instant::now();
+        let args = ["acquire", "a", "--store", "redis://127.0.0.1:1", flag, &format!("{long}ms")];
+        place.run(&args).fails(69, "Connection refused");
+        assert!(began.elapsed() >= std::time::Duration::from_millis(long), "{flag} {long}: {:?}", began.elapsed());
+    }
+}

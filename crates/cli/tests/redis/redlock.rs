@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("redlock::a_release_goes_on_to_servers_that_are_late", a_release_goes_on_to_servers_that_are_late),
     ("redlock::what_is_left_is_on_servers_far_away_too", what_is_left_is_on_servers_far_away_too),
     ("redlock::whoever_waits_outlasts_a_quarantine", whoever_waits_outlasts_a_quarantine),
+    ("redlock::a_quarantine_ends_every_command_alike", a_quarantine_ends_every_command_alike),
     ("redlock::doctor_finds_servers_fit", doctor_finds_servers_fit),
     ("redlock::doctor_sees_who_does_not_vote", doctor_sees_who_does_not_vote),
     ("redlock::doctor_sees_one_server_twice", doctor_sees_one_server_twice),
@@ -129,8 +130,33 @@ fn wrong_servers_and_settings() -> Checked {
 fn whoever_waits_outlasts_a_quarantine() -> Checked {
     let servers = start(3)?;
     let began = Instant::now();
-    run(&over(&servers, "quarantine=14s"), &["run", "a", "--keep", "10s", "--wait", "1m", "--", "true"]).is(0);
+    let ran = run(&over(&servers, "quarantine=14s"), &["run", "a", "--keep", "10s", "--wait", "1m", "--", "true"]);
+    ran.is(0);
+    // They answer all the time.
+    assert!(ran.err.contains("too few of its servers vote yet: enough of them do in "), "{ran:?}");
+    assert!(ran.err.contains("vote now") && !ran.err.contains("answered"), "{ran:?}");
     assert!(began.elapsed() > Duration::from_secs(10), "it did not have to wait: {:?}", began.elapsed());
+    Ok(())
+}
+
+/// Whether they do not vote yet or do not answer, no lock is to be had: the code is that of a store without a quorum.
+fn a_quarantine_ends_every_command_alike() -> Checked {
+    let mut servers = start(3)?;
+    let store = over(&servers, "quarantine=1h");
+    run(&store, ACQUIRE).fails(69, "does not vote for another", "quarantine");
+    let checks = run(&store, DOCTOR).is(69).checks();
+    checks.has("take and release", "fail", "does not vote for another");
+    let given_up = run(&store, &["run", "a", "--patience", "3s", "--", "true"]);
+    given_up.fails(69, "gave up waiting", "quarantine");
+    let of_last = given_up.err.lines().rev().find(|line| line.contains("gave up")).ok_or("it did not give up")?;
+    assert!(of_last.contains("too few of its servers vote yet: enough of them do in 59m"), "{of_last}");
+    // With one that is silent, two that do not vote yet are still a majority; with two, it is an outage.
+    servers[0].kill()?;
+    let waits = run(&store, &["run", "a", "--patience", "3s", "--", "true"]);
+    assert!(waits.is(69).err.contains("enough of them do in 59m"), "{waits:?}");
+    servers[1].kill()?;
+    let waits = run(&store, &["run", "a", "--patience", "3s", "--", "true"]);
+    assert!(!waits.is(69).err.contains("enough of them"), "{waits:?}");
     Ok(())
 }
 

@@ -88,14 +88,18 @@ impl Rules {
         outcome: Outcome,
         said: impl Iterator<Item = (usize, Said<'a>)>,
     ) -> Error {
-        let (mut states, mut recovers) = (String::new(), false);
+        let (mut states, mut votes, mut recovering) = (String::new(), 0, Vec::new());
         for (server, said) in said {
             if let Said::Failed(error) = said
                 && error.kind() == ErrorKind::BadArgument
             {
                 return error.clone();
             }
-            recovers |= matches!(said, Said::Recovering(_));
+            match said {
+                Said::Recovering(left) => recovering.push(left),
+                Said::Fine(_) => votes += 1,
+                Said::Failed(_) | Said::Silent => {}
+            }
             let _ = match said {
                 Said::Fine(what) => write!(states, "; {} {what}", self.servers[server]),
                 Said::Failed(error) => write!(states, "; {}: {}", self.servers[server], error.message()),
@@ -107,11 +111,22 @@ impl Rules {
         }
         let (majority, servers) = (self.majority(), self.servers());
         let what = format!("no quorum: {majority} of {servers} servers must agree{states}");
-        Error::new(ErrorKind::NoQuorum, operation, what).with_outcome(outcome).with_hint(match recovers {
+        let recovers = !recovering.is_empty();
+        let error = Error::new(ErrorKind::NoQuorum, operation, what).with_outcome(outcome);
+        error.with_retry_after(self.voting_in(votes, recovering)).with_hint(match recovers {
             true => "new servers, and those that may have forgotten, do not vote for a quarantine: wait for as long as they say, for example \
                      with a longer limit; see docs/redlock.md",
             false => "see that a majority of the servers is up and reached; leasehold::examine looks at each",
         })
+    }
+}
+
+impl Rules {
+    /// When so many servers vote that they are a majority, where those that answered but do not vote yet are enough for it.
+    fn voting_in(&self, votes: usize, mut recovering: Vec<Duration>) -> Option<Duration> {
+        recovering.sort_unstable();
+        let missing = self.majority().checked_sub(votes)?.checked_sub(1)?;
+        recovering.get(missing).copied()
     }
 }
 

@@ -516,3 +516,19 @@ fn a_lease_that_a_minority_broke_is_lost_once_no_majority_can_say_broken() {
         assert_eq!(renewing.verdict(at(3)).map(Result::unwrap), Some(vec![Renewed::Lost]));
     }
 }
+
+/// Servers that answered but do not vote yet: when enough of them do, unless too many are silent.
+#[test]
+fn without_a_quorum_it_is_said_when_there_is_one() {
+    let left = |seconds| Said::Recovering(Duration::from_secs(seconds));
+    let fails = |said: [Said<'_>; SERVERS]| {
+        rules().no_quorum("acquire", Outcome::NotApplied, said.into_iter().enumerate()).retry_after()
+    };
+    assert_eq!(fails([left(9), left(3), left(5)]), Some(Duration::from_secs(5)));
+    assert_eq!(fails([left(9), Said::Silent, left(5)]), Some(Duration::from_secs(9)));
+    assert_eq!(fails([Said::Fine("votes for it"), Said::Silent, left(5)]), Some(Duration::from_secs(5)));
+    assert_eq!(fails([Said::Silent, Said::Silent, left(5)]), None);
+    assert_eq!(fails([Said::Silent, Said::Silent, Said::Silent]), None);
+    // Those who vote are a majority: it is another reason.
+    assert_eq!(fails([Said::Fine("is busy"), Said::Fine("votes for it"), left(5)]), None);
+}
