@@ -111,7 +111,7 @@ pub struct LostSignal {
 }
 
 impl LostSignal {
-    /// Waits until the lock is lost, and says why; or until the guard is released, and says nothing.
+    /// Waits until the lock is lost, and says why: of several names that are lost by then, the gravest ([`Loss::gravity`]); or until the guard is released, and says nothing.
     ///
     /// # Guarantees
     ///
@@ -131,11 +131,13 @@ impl LostSignal {
         let waits = self.cells.iter().enumerate();
         let mut waits: Vec<_> = waits.map(|(at, cell)| (at, Box::pin(Self::wait_for(cell)))).collect();
         poll_fn(|task| {
-            let mut lost = None;
+            let mut lost: Option<(usize, Loss)> = None;
             // What has ended is not polled again: the names of a group go back one after another.
             waits.retain_mut(|(at, wait)| match wait.as_mut().poll(task) {
                 Poll::Ready(End::Lost(loss, _)) => {
-                    lost = Some((*at, loss));
+                    if lost.is_none_or(|(_, before)| before.gravity() < loss.gravity()) {
+                        lost = Some((*at, loss));
+                    }
                     false
                 }
                 Poll::Ready(End::Released) => false,
@@ -166,5 +168,30 @@ impl LostSignal {
     /// better question: it reads the clock.
     pub fn is_lost(&self) -> bool {
         self.cells.iter().any(|cell| cell.is_lost())
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    fn lost(loss: Loss) -> Arc<LostCell> {
+        Arc::new(LostCell { end: OnceLock::from(End::Lost(loss, None)), ended: Notify::new() })
+    }
+
+    #[tokio::test]
+    async fn of_several_that_are_lost_the_gravest_is_told() {
+        use Loss::{Broken, Closed, Gone, TimeEnded};
+        for (losses, gravest) in [
+            (&[Gone, Broken, TimeEnded][..], (0, Gone)),
+            (&[TimeEnded, Gone, Broken], (1, Gone)),
+            (&[TimeEnded, Broken, TimeEnded], (1, Broken)),
+            (&[Closed, TimeEnded], (1, TimeEnded)),
+            (&[Broken, Broken], (0, Broken)),
+        ] {
+            let signal = LostSignal { cells: losses.iter().map(|loss| lost(*loss)).collect() };
+            assert_eq!(signal.wait_for_one().await, Some(gravest), "{losses:?}");
+            assert_eq!(signal.wait().await, Some(gravest.1), "{losses:?}");
+        }
     }
 }

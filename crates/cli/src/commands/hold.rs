@@ -7,10 +7,10 @@ use leasehold::{Attempt, Client, Guard, Lock, Loss};
 use crate::args::HoldArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Rows};
-use crate::run::Signals;
+use crate::run::{self, Signals};
 use crate::settings::{Settings, explicit, lease};
 use crate::waiting::{Waiting, unless_signal};
-use crate::{events, human, names, runtime, stdin, store};
+use crate::{events, hints, names, runtime, stdin, store};
 
 pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::given(&args.names)?;
@@ -50,7 +50,10 @@ async fn hold(
     say(client, &guard, json).await?;
     tokio::select! {
         biased;
-        loss = guard.lost() => return Err(lost(client, &guard, loss, lease)),
+        loss = guard.lost() => {
+            let loss = if loss == Loss::Broken { run::loss_after_break(client, &guard).await } else { loss };
+            return Err(lost(client, &guard, loss, lease));
+        }
         _ = signals.next() => {}
         () = closed => {}
     }
@@ -68,7 +71,7 @@ fn lost(client: &Client, guard: &Guard, loss: Loss, lease: Duration) -> Failure 
     let (names, store) = (names::join(&lost), client.store_label());
     let failed = events::failed_renewals(lease).map(|failed| format!("; {failed}")).unwrap_or_default();
     Failure::new(Exit::LOST, format!("lost {names:?} on {store}: {why}{failed}"))
-        .with_hint(format!("another may hold it by now; {} says who", human::show(lost[0].as_str())))
+        .with_hint(format!("another may hold it by now; {} says who", hints::show(lost[0].as_str())))
 }
 
 async fn say(client: &Client, guard: &Guard, json: bool) -> Result<(), Failure> {

@@ -16,6 +16,9 @@ const LOOKS_WHEN_BROKEN: u32 = 20;
 /// within these bounds.
 const BROKEN_EVERY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// One who ends is not kept from it for longer.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
 /// Waits until the store shows that a fixed lease was lost, and says how.
 pub(super) async fn of_fixed(client: &Client, guard: &Guard, lease: Duration) -> Loss {
     watch(client, guard, (lease / LOOKS_PER_LEASE).min(FIXED_EVERY_MAX), false).await
@@ -24,6 +27,21 @@ pub(super) async fn of_fixed(client: &Client, guard: &Guard, lease: Duration) ->
 /// Waits until the store shows that a lock which an operator broke is no longer kept from others.
 pub(super) async fn of_broken(client: &Client, guard: &Guard, lease: Duration) -> Loss {
     watch(client, guard, (lease / LOOKS_WHEN_BROKEN).clamp(BROKEN_EVERY.0, BROKEN_EVERY.1), true).await
+}
+
+/// What became of a lock that an operator broke, as one look shows: it may be gone by now, or another of the same names may. For those who
+/// end at once.
+pub(crate) async fn after_break(client: &Client, guard: &Guard) -> Loss {
+    let seen = async {
+        match look(client, guard).await {
+            Some(Loss::Broken) | None => Loss::Broken,
+            Some(graver) => {
+                tokio::time::sleep(CONFIRM_AFTER).await;
+                if look(client, guard).await == Some(graver) { graver } else { Loss::Broken }
+            }
+        }
+    };
+    tokio::time::timeout(LOOK_MAX, seen).await.unwrap_or(Loss::Broken)
 }
 
 async fn watch(client: &Client, guard: &Guard, every: Duration, is_broken: bool) -> Loss {

@@ -29,6 +29,7 @@ mod wake;
 pub(crate) use destination::Destination;
 pub(crate) use environment::{Here, held_around, store_variables, variables};
 pub(crate) use job::own_group;
+pub(crate) use lock_check::after_break as loss_after_break;
 pub(crate) use orphan::OrphanRelease;
 pub(crate) use plan::{Plan, check, words};
 pub(crate) use report::Report;

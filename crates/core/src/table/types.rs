@@ -292,6 +292,19 @@ pub enum Loss {
     Closed,
 }
 
+impl Loss {
+    /// How grave it is for one who went on: of several locks that were lost in one moment, the gravest is told. Another may hold what the
+    /// store no longer has; what was broken or ended in time, nobody else had before its deadline.
+    pub fn gravity(self) -> u8 {
+        match self {
+            Self::Gone => 3,
+            Self::Broken => 2,
+            Self::TimeEnded => 1,
+            Self::Closed => 0,
+        }
+    }
+}
+
 impl fmt::Display for Loss {
     /// For people, to follow "the lock was lost: ".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
