@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use leasehold_core::Error;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat, renameat_with, statat,
-    unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, flock, fstat, mkdirat, openat, renameat,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -28,6 +28,10 @@ const MARK: &str = "opening";
 const UNFINISHED: &str = "it";
 /// What is unfinished for this long was left behind.
 const LEFTOVER: Duration = Duration::from_secs(60 * 60);
+/// A folder that is being made stands beside the file under a name of its own, between these.
+const ASIDE: (&str, &str) = (".leasehold.", ".new");
+/// How many names beside the file are looked at for what was left there: the file may stand in a folder with any number of others.
+const LOOK_MAX: usize = 4_096;
 /// How many times the folder is made or opened while others remove it.
 const TRIES: usize = 8;
 
@@ -76,7 +80,7 @@ impl Folder {
     /// Makes the folder, with its mark and its rights, where nobody else can reach it, and moves it to its place. One that is there
     /// already is never changed: a member of the group may have put another folder of this user under that name.
     fn make(site: &Site, rights: Rights) -> Result<(), Errno> {
-        let aside = Aside::new(&site.directory.open, format!(".leasehold.{}.new", unique()))?;
+        let aside = Aside::locked(&site.directory.open)?;
         mkdirat(&aside.open, UNFINISHED, Mode::RWXU)?;
         let made = Self::prepare(&aside, rights).and_then(|()| {
             let (from, to) = (&aside.open, &site.directory.open);
@@ -89,12 +93,33 @@ impl Folder {
             }
         });
         if made.is_err() {
-            if let Ok(unfinished) = open_to_list(aside.open.as_fd(), OsStr::new(UNFINISHED)) {
-                let _ = unlinkat(&unfinished, MARK, AtFlags::empty());
-            }
-            let _ = unlinkat(&aside.open, UNFINISHED, AtFlags::REMOVEDIR);
+            aside.remove_folder();
         }
         made
+    }
+
+    /// Removes what processes left beside the file that ended while they were making the folder: what this user made, and nobody is
+    /// making now. Who makes one has it locked; where a file system knows no such lock, it must be old.
+    pub(crate) fn clear_beside(site: &Site) {
+        let within = &site.directory.open;
+        // It may be pinned without the right to list it.
+        let Ok(listed) = open_to_list(within.as_fd(), OsStr::new(".")) else { return };
+        let entries = Dir::read_from(&listed).into_iter().flatten().flatten().take(LOOK_MAX);
+        for name in entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned)) {
+            if !is_aside(&name) {
+                continue;
+            }
+            let Ok(open) = open_to_list(within.as_fd(), OsStr::new(&name)) else { continue };
+            let Ok(found) = fstat(&open) else { continue };
+            let is_left = match flock(&open, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => true,
+                Err(Errno::WOULDBLOCK) => false,
+                Err(_) => is_old(&found),
+            };
+            if is_left && found.st_uid == rustix::process::geteuid().as_raw() {
+                Aside { within, name, open }.remove_folder();
+            }
+        }
     }
 
     fn prepare(aside: &Aside<'_>, rights: Rights) -> Result<(), Errno> {
@@ -194,6 +219,33 @@ impl<'a> Aside<'a> {
         }
         Ok(aside)
     }
+
+    /// One beside the file, which others do not remove while it is open.
+    fn locked(within: &'a OwnedFd) -> Result<Self, Errno> {
+        for _ in 0..TRIES {
+            let name = format!("{}{}{}", ASIDE.0, unique(), ASIDE.1);
+            let aside = match Self::new(within, name) {
+                // Taken for a leftover before it was opened.
+                Err(Errno::NOENT) => continue,
+                aside => aside?,
+            };
+            // Not every file system knows it. One who has it is about to remove it.
+            let is_taken = flock(&aside.open, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+            let there = statat(within, &aside.name, AtFlags::SYMLINK_NOFOLLOW).map(|there| identity(&there));
+            if !is_taken && there.is_ok() && there == fstat(&aside.open).map(|open| identity(&open)) {
+                return Ok(aside);
+            }
+        }
+        Err(Errno::NOENT)
+    }
+
+    /// Removes a folder with its mark that was not finished.
+    fn remove_folder(&self) {
+        if let Ok(unfinished) = open_to_list(self.open.as_fd(), OsStr::new(UNFINISHED)) {
+            let _ = unlinkat(&unfinished, MARK, AtFlags::empty());
+        }
+        let _ = unlinkat(&self.open, UNFINISHED, AtFlags::REMOVEDIR);
+    }
 }
 
 impl Drop for Aside<'_> {
@@ -290,6 +342,10 @@ fn is_old(left: &Stat) -> bool {
 fn is_unfinished(name: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     name.strip_suffix(".new").is_some_and(is_client) || name.strip_prefix("new-").is_some_and(digits)
+}
+
+fn is_aside(name: &str) -> bool {
+    name.strip_prefix(ASIDE.0).and_then(|rest| rest.strip_suffix(ASIDE.1)).is_some_and(is_client)
 }
 
 /// A socket is there only while its liveness file is.

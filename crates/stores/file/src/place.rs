@@ -466,7 +466,9 @@ impl Place {
 
     /// Removes what processes left that ended while they were making it.
     pub(crate) fn clear_leftovers(&self) {
-        self.entered().folder.clear_leftovers();
+        let entered = self.entered();
+        entered.folder.clear_leftovers();
+        Folder::clear_beside(&entered.site);
     }
 
     /// Whether a client waits for a name here.

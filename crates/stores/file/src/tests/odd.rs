@@ -117,6 +117,36 @@ fn a_folder_that_is_somebodys_is_left_alone() {
     );
 }
 
+/// Of a process that was killed while it made the folder beside the file. What another is making, or somebody else's, stays.
+#[test]
+fn what_was_left_beside_the_file_is_cleared_up() {
+    use rustix::fs::{FlockOperation, flock};
+    let bench = Bench::new();
+    let root = bench.folder.path().canonicalize().unwrap();
+    let aside = |digit: char| root.join(format!(".leasehold.{}.new", digit.to_string().repeat(32)));
+    for digit in ['a', 'b', 'c'] {
+        fs::create_dir_all(aside(digit).join("it")).unwrap();
+        fs::write(aside(digit).join("it/opening"), "").unwrap();
+    }
+    // One is being made now, however long that takes.
+    let old = std::time::SystemTime::now() - Duration::from_secs(7_200);
+    let making = fs::File::open(aside('b')).unwrap();
+    making.set_modified(old).unwrap();
+    flock(&making, FlockOperation::LockExclusive).unwrap();
+    // In one somebody keeps something.
+    fs::write(aside('c').join("precious"), "mine").unwrap();
+    fs::write(aside('d'), "a file").unwrap();
+    fs::create_dir(root.join(".leasehold.short.new")).unwrap();
+    drop(bench.open().unwrap());
+    assert!(!aside('a').exists(), "it is left");
+    assert!(aside('b').join("it/opening").exists(), "another was making it");
+    assert_eq!(fs::read_to_string(aside('c').join("precious")).unwrap(), "mine");
+    assert!(aside('d').is_file() && root.join(".leasehold.short.new").is_dir());
+    drop(making);
+    drop(bench.open().unwrap());
+    assert!(!aside('b').exists(), "nobody makes it any more");
+}
+
 /// A link whose target does not exist yet.
 #[test]
 fn a_link_without_a_target_is_followed() {
