@@ -43,8 +43,19 @@ fn a_wrong_password() -> Checked {
     ] {
         let ran = run_with(&url, password, ACQUIRE);
         ran.fails(78, "does not let us in", "password");
-        assert!(!ran.err.contains("secret") && !ran.err.contains("wrong"), "{ran:?}");
+        assert!(!ran.err.contains("secret") && !ran.err.contains(":wrong"), "{ran:?}");
+        // In words of ours.
+        assert!(!["NOAUTH", "WRONGPASS", "HELLO", "AUTH"].iter().any(|word| ran.err.contains(word)), "{ran:?}");
     }
+    // An empty one counts as none.
+    for password in [None, Some("")] {
+        run_with(&url(&server), password, ACQUIRE).fails(
+            78,
+            "it wants a password, and none was given",
+            "counts as none",
+        );
+    }
+    run_with(&ada, Some("wrong"), ACQUIRE).fails(78, "user or password is wrong", "check user and password");
     run(&url_of(&server, "ada:secret", ""), ACQUIRE).is(0);
     run_with(&ada, Some("secret"), &["show", "a"]).is(0);
     run_with(&ada, Some("secret"), &["run", "b", "--", "true"]).is(0);
@@ -143,6 +154,17 @@ fn a_wrong_type_at_the_name() -> Checked {
             assert!(!ran.err.contains("WRONGTYPE") && !ran.err.contains("script"), "{ran:?}");
         }
     }
+    // As JSON, too, it says what it found; and it stays as it is, whatever is asked for.
+    for (url, name) in [(&redisson, "text"), (&redisson, "list"), (&plain, "hash")] {
+        let ran = run(url, &["break", name, "--yes", "--now", "--foreign", "--json"]);
+        ran.fails(78, "no lock of this layout", "?layout=plain or ?layout=redisson");
+        let row = ran.json();
+        assert_eq!((&row["broke"], &row["name"]), (&false.into(), &name.into()), "{row}");
+        assert!(row["held"].is_null() && row["owner"].is_null(), "nobody knows: {row}");
+        assert!(row["error"].as_str().is_some_and(|error| error.contains("no lock of this layout")), "{row}");
+    }
+    let both = run(&redisson, &["break", "text,free", "--yes", "--json"]).is(78).json();
+    assert_eq!((&both["locks"][0]["held"], &both["locks"][1]["name"]), (&false.into(), &"text".into()), "{both}");
     // A hash of fields, and a string without an expiry, look like locks that somebody holds for ever.
     run(&redisson, &["acquire", "hash", "--no-wait"]).is(75);
     run(&plain, &["acquire", "text", "--no-wait"]).is(75);
@@ -251,6 +273,7 @@ fn a_node_of_a_cluster() -> Checked {
 fn no_such_database() -> Checked {
     let server = Redis::start()?;
     run(&format!("{}/99", url(&server)), ACQUIRE).fails(78, "no such database", "databases");
+    run(&format!("{}/99999999999", url(&server)), ACQUIRE).fails(64, "from 0 to 2147483647", "databases");
     run(&format!("{}/3", url(&server)), ACQUIRE).is(0);
     assert_eq!(keys(&server)?, [""; 0], "it stands in the wrong database");
     Ok(())

@@ -135,9 +135,21 @@ fn rights() -> Checked {
         let mut words = vec!["ACL", "SETUSER", layout, "on", "nopass"];
         words.extend(advised.split(' '));
         server.command(&words)?;
-        let checks = run(&url_of(&server, layout, &format!("?layout={layout}")), DOCTOR).is(0).checks();
+        let url = url_of(&server, layout, &format!("?layout={layout}"));
+        let checks = run(&url, DOCTOR).is(0).checks();
         checks.has("permissions", "ok", "");
         checks.has("take and release", "ok", "");
+        checks.has("without expiry", "ok", "");
+        // Every command works.
+        run(&url, &["acquire", layout, "--owner", "me", "--lease", "1m"]).is(0);
+        run(&url, &["acquire", layout, "--wait", "200ms"]).is(75);
+        let listed = run(&url, &["list", "--json"]);
+        assert_eq!(listed.is(0).json_lines()[0]["name"], layout, "{listed:?}");
+        run(&url, &["renew", layout, "--owner", "me"]).is(0);
+        run(&url, &["release", layout, "--owner", "me"]).is(0);
+        run(&url, &["run", layout, "--", "true"]).is(0);
+        run(&url, &["acquire", layout]).is(0);
+        run(&url, &["break", layout, "--yes", "--now"]).is(0);
     }
     Ok(())
 }

@@ -62,10 +62,13 @@ impl Config {
                 "layout" => layout = parse_layout(value)?,
                 "prefix" => prefix = checked_prefix(value)?,
                 "timeout" => limit = parse_limit(value)?,
-                "db" if unix => db = Some(value.parse::<i64>().map_err(|_| error::bad_database(value))?),
+                "db" if unix => db = Some(database(value).ok_or_else(|| error::bad_database(value))?),
                 "user" if unix => user = Some(value.clone()),
                 _ => return Err(error::no_such_option(key)),
             }
+        }
+        if !unix {
+            check_place(place)?;
         }
         let url = format!("{scheme}:{place}");
         let info = url.as_str().into_connection_info().map_err(|cause| error::bad_place(scheme, &cause))?;
@@ -132,6 +135,32 @@ fn place(address: &ConnectionAddr, db: i64) -> String {
         _ => "redis".to_owned(),
     };
     if db == 0 { place } else { format!("{place}/{db}") }
+}
+
+/// The number of a database: a server counts them in 32 bits.
+fn database(text: &str) -> Option<i64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<i32>().ok().filter(|_| digits).map(i64::from)
+}
+
+/// Tells of one server, a port and a database what is wrong, without showing any of it: where a URL is wrong, it may be a password.
+fn check_place(place: &str) -> Result<(), Error> {
+    let Some(rest) = place.strip_prefix("//") else { return Ok(()) };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let server = authority.rsplit_once('@').map_or(authority, |(_, server)| server);
+    if server.contains(',') {
+        return Err(error::several_servers());
+    }
+    // An IPv6 address stands in brackets.
+    let after_host = server.rsplit_once(']').map_or(server, |(_, after)| after);
+    let port = after_host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.is_empty());
+    if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {
+        return Err(error::bad_port());
+    }
+    if !path.is_empty() && database(path).is_none() {
+        return Err(error::no_database());
+    }
+    Ok(())
 }
 
 fn parse_layout(value: &str) -> Result<Layout, Error> {
@@ -209,6 +238,13 @@ mod tests {
             parsed("redis", "//host", &[("db", "1")]),
             parsed("redis", "//host", &[("timeout", "1ms")]),
             parsed("redis", "//host/nine", &[]),
+            parsed("redis", "//host/-1", &[]),
+            parsed("redis", "//host/2147483648", &[]),
+            parsed("redis+unix", "///run/redis.sock", &[("db", "2147483648")]),
+            parsed("redis", "//host:65536", &[]),
+            parsed("redis", "//host:0", &[]),
+            parsed("redis", "//[::1]:65536", &[]),
+            parsed("redis", "//one:1,two:2", &[]),
             parsed("redis", "host", &[]),
             parsed("redis+unix", "//", &[("db", "x")]),
         ];
@@ -216,6 +252,28 @@ mod tests {
             let error = config.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
             assert!(!error.to_string().contains("outside"), "{error}");
+        }
+    }
+
+    /// Each in words of ours, and without what may be a password.
+    #[test]
+    fn a_wrong_server_port_or_database_is_told_apart() {
+        for (place, why, hint) in [
+            ("//u:SECRET@one:1,two:2/3", "names one server", "redlock://"),
+            ("//u:SECRET", "not a port, from 1 to 65535", "redis://host:6379"),
+            ("//u:SECRET@host:65536", "not a port, from 1 to 65535", "[::1]"),
+            ("//host/99999999999", "from 0 to 2147483647", "databases"),
+            ("//host/SECRET", "not the number of a database", "databases"),
+        ] {
+            let error = parsed("redis", place, &[]).unwrap_err();
+            assert!(error.message().contains(why), "{place}: {error}");
+            assert!(error.hint().is_some_and(|said| said.contains(hint)), "{place}: {error}");
+            assert!(!error.to_string().contains("SECRET"), "{error}");
+        }
+        for place in
+            ["//host", "//host:1", "//host:65535/0", "//host/", "//host:/2147483647", "//[::1]", "//u:a,b@[::1]:7"]
+        {
+            assert!(parsed("redis", place, &[]).is_ok(), "{place}");
         }
     }
 }

@@ -94,6 +94,23 @@ pub(crate) fn bad_database(db: &str) -> Error {
     bad(format!("db={db} is not the number of a database")).with_hint("write it like ?db=2")
 }
 
+/// More than a server can have, or no number.
+pub(crate) fn no_database() -> Error {
+    let what = format!("what the URL has after the server is not the number of a database, from 0 to {}", i32::MAX);
+    bad(what).with_hint("write it like redis://host:6379/2; the server's setting 'databases' says how many it has")
+}
+
+pub(crate) fn bad_port() -> Error {
+    bad("what the URL has after the host is not a port, from 1 to 65535".to_owned())
+        .with_hint("write it like redis://host:6379, and an IPv6 address in brackets: redis://[::1]:6379")
+}
+
+pub(crate) fn several_servers() -> Error {
+    bad("redis: names one server, but several are in its URL".to_owned()).with_hint(
+        "name one of them; for a majority of independent servers write redlock://one:6379,two:6379,three:6379",
+    )
+}
+
 pub(crate) fn bad_place(scheme: &str, cause: &RedisError) -> Error {
     let form = match scheme {
         "redis" => "write it like redis://[user:password@]host[:port][/database]",
@@ -163,7 +180,7 @@ fn explained(cause: &RedisError, words: &str) -> Error {
         words => Error::new(kind, "call", format!("{what}: {words}")),
     };
     match cause.kind() {
-        redis::ErrorKind::AuthenticationFailed => of_reason(&BAD_LOGIN, &said),
+        redis::ErrorKind::AuthenticationFailed => of_login(cause),
         redis::ErrorKind::RESP3NotSupported => of_reason(&TOO_OLD, &said),
         redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => of_server(cause, &said),
         redis::ErrorKind::Io if cause.is_timeout() => {
@@ -188,9 +205,14 @@ pub(crate) fn lacks_rights(cause: &RedisError) -> bool {
 #[derive(PartialEq, Eq)]
 struct Reason(ErrorKind, &'static str, &'static str);
 
+const NO_LOGIN: Reason = Reason(
+    ErrorKind::Unfit,
+    "the server does not let us in: it wants a password, and none was given",
+    "give it one: a password that is not in the URL is given with ClientBuilder::password, and an empty one counts as none",
+);
 const BAD_LOGIN: Reason = Reason(
     ErrorKind::Unfit,
-    "the server does not let us in",
+    "the server does not let us in: user or password is wrong, or that user is switched off",
     "check user and password; one that is not in the URL is given with ClientBuilder::password",
 );
 const TOO_OLD: Reason = Reason(ErrorKind::Unfit, "the server is too old", "Redis 6.2 or newer is needed, or Valkey");
@@ -249,7 +271,7 @@ const NO_SUCH_DATABASE: Reason =
 /// By code.
 const CODES: &[(&str, &Reason)] = &[
     ("WRONGTYPE", &WRONG_TYPE),
-    ("NOAUTH", &BAD_LOGIN),
+    ("NOAUTH", &NO_LOGIN),
     ("WRONGPASS", &BAD_LOGIN),
     ("NOPERM", &NO_RIGHTS),
     ("READONLY", &READ_ONLY),
@@ -289,10 +311,32 @@ fn of_server(cause: &RedisError, said: &dyn Fn(ErrorKind, &str) -> Error) -> Err
     let by_words = || WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, reason)| *reason);
     match code.or_else(by_words).or_else(in_text) {
         // Where in which script it came about is of no use to people.
-        Some(reason) if *reason == WRONG_TYPE => of_reason(reason, &|kind, what| Error::new(kind, "call", what)),
+        Some(reason) if *reason == WRONG_TYPE => of_reason(reason, &without_words),
+        Some(reason) if [NO_LOGIN, BAD_LOGIN].contains(reason) => of_reason(reason, &without_words),
         Some(reason) => of_reason(reason, said),
         None => said(ErrorKind::Unfit, "the server refused").with_hint("its log may say more"),
     }
+}
+
+/// The login was refused. What the server says to that tells people nothing more.
+fn of_login(cause: &RedisError) -> Error {
+    let is_missing = cause.code() == Some("NOAUTH") || cause.to_string().contains("NOAUTH");
+    of_reason(if is_missing { &NO_LOGIN } else { &BAD_LOGIN }, &without_words)
+}
+
+/// A key of another type is no lock of this layout, whatever else it is: `foreign` does not reach it.
+pub(crate) fn of_break(error: Error) -> Error {
+    match error.message() == WRONG_TYPE.1 {
+        true => error.with_hint(
+            "it was left as it is, as every key of another type: if it is a lock of the other layout, break it with ?layout=plain or \
+             ?layout=redisson in the URL; if not, only the server's own tools delete it",
+        ),
+        false => error,
+    }
+}
+
+fn without_words(kind: ErrorKind, what: &str) -> Error {
+    Error::new(kind, "call", what)
 }
 
 fn reason_of(code: &str) -> Option<&'static Reason> {
@@ -348,7 +392,7 @@ mod tests {
             ("BUSY Redis is busy running a script.", &BUSY),
             ("MOVED 15495 127.0.0.1:7002", &CLUSTER),
             ("WRONGPASS invalid username-password pair or user is disabled.", &BAD_LOGIN),
-            ("NOAUTH Authentication required.", &BAD_LOGIN),
+            ("NOAUTH Authentication required.", &NO_LOGIN),
             ("DENIED Redis is running in protected mode", &PROTECTED),
             ("ERR max number of clients reached", &TOO_MANY),
             ("ERR unknown command 'EVALSHA', with args beginning with:", &NO_SUCH_COMMAND),

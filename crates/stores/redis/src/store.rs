@@ -450,7 +450,7 @@ impl Store for Redis {
             let answer = inner.run(&inner.scripts.breaking, command).await;
             answer
                 .and_then(|value| reply::broken(value, name.clone()))
-                .map_err(|error| error.during("break").on_lock(&name))
+                .map_err(|error| error::of_break(error).during("break").on_lock(&name))
         })
     }
 

@@ -42,8 +42,8 @@ const KEY: &str = "<key>";
 const CHANNEL: &str = "<channel>";
 /// What is needed besides what the scripts call.
 const OUTSIDE: &[&str] = &["TIME", "EVALSHA", "EVAL"];
-/// What the library itself sends: it cannot be tried alone.
-const CONNECTION: &str = "+hello +select +unsubscribe";
+/// What the library itself sends: it cannot be tried alone. `+scan` is for those who look: without it locks work, and `list` does not.
+const CONNECTION: &str = "+hello +select +unsubscribe +scan";
 
 /// What is missing.
 #[derive(Default)]
