@@ -86,6 +86,12 @@ async fn days_ahead() -> Checked {
             assert_eq!(held.fence().get(), ahead + step, "{layout}");
             held.release().await?;
         }
+        // What was seen of one name counts for no other, also while it is held.
+        let _held = client.lock("x").acquire().await?;
+        for name in ["other", "new"] {
+            let fence = client.lock(name).acquire().await?.fence().get();
+            assert!(fence < ahead - 6 * DAY, "{layout}: it spreads to {name}: {fence} after {ahead}");
+        }
     }
     Ok(())
 }
