@@ -1,7 +1,8 @@
 //! A server that is away while a command waits, and a runner that is killed while it holds a lock.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use leasehold_faults::servers::Redis;
@@ -27,21 +28,23 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A command whose standard error is read line by line. Killed when it is dropped.
-struct Waiter(Child, BufReader<ChildStderr>);
+struct Waiter(Child, Receiver<String>);
 
 impl Waiter {
     fn start(url: &str, args: &[&str]) -> Self {
         let mut command = program::command();
         command.env_clear().env("LEASEHOLD_STORE", url).args(args);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it");
-        let errors = BufReader::new(child.stderr.take().expect("a pipe"));
+        let errors = program::lines(child.stderr.take());
         Self(child, errors)
     }
 
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.1.read_line(&mut line).expect("UTF-8");
-        line
+    /// The next line, or nothing at the end.
+    fn line(&self) -> String {
+        match self.1.recv_timeout(Duration::from_secs(60)) {
+            Err(RecvTimeoutError::Timeout) => panic!("it waits in silence"),
+            line => line.unwrap_or_default(),
+        }
     }
 }
 
@@ -97,8 +100,8 @@ fn a_wait_with_a_limit_says_when_it_ends() -> Checked {
     let server = Redis::start()?;
     let url = url(&server);
     run(&url, &["acquire", "a", "--lease", "1h"]).is(0);
-    let mut waiter = Waiter::start(&url, &["run", "a", "--wait", "20s", "-c", "true"]);
-    let mut impatient = Waiter::start(&url, &["run", "a", "--patience", "0s", "-c", "true"]);
+    let waiter = Waiter::start(&url, &["run", "a", "--wait", "20s", "-c", "true"]);
+    let impatient = Waiter::start(&url, &["run", "a", "--patience", "0s", "-c", "true"]);
     let began = Instant::now();
     while run(&url, &["show", "a", "--json"]).is(0).json()["waiters"] != 2 {
         assert!(began.elapsed() < Duration::from_secs(60), "nobody waits");
