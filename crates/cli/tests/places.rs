@@ -150,6 +150,58 @@ const CASES: &[(&str, &str)] = &[
     "#,
     ),
     (
+        "what_this_user_may_not_end_keeps_the_lock_without_a_guardian_too",
+        r#"
+        user="setpriv --reuid 4001 --regid 4001 --clear-groups"
+        cp "$(command -v setpriv)" as-root; chmod 4755 as-root
+        mkdir home; chown 4001 home; export HOME="$PWD/home"
+        [ "$($user ./as-root --reuid 0 id -ru)" = 0 ] || { echo "set-uid programs do not work here"; exit 1; }
+        for times in "--keep 6s" "--lease 6s"; do
+            rm -f started
+            $user "$L" -s file:home/locks.db run a $times --grace 1s --report home/report -- \
+                ./as-root --reuid 0 sh -c 'echo $$ > started.new; mv started.new started; exec sleep 50' > /dev/null 2> err & runner=$!
+            until [ -s started ]; do kill -0 $runner; sleep 0.01; done
+            pid=$(cat started); guardian=$(awk '/^PPid:/ {print $2}' /proc/$pid/status)
+            [ "$(cat /proc/$guardian/comm)" = lease-guardian ]; kill -9 "$guardian"
+            until grep -q "may not end" err; do kill -0 $runner || { cat err; exit 1; }; sleep 0.01; done
+            grep -q "may not end $pid .*the lock is kept until it ends" err
+            # Longer than any lease of it was when it should have ended.
+            sleep 9
+            expect 75 "busy" $user "$L" -s file:home/locks.db acquire a --no-wait
+            kill -0 "$pid"; kill -0 $runner
+            kill "$pid"
+            code=0; wait $runner || code=$?
+            [ "$code" = 76 ] && grep -q "the guardian was killed, and process $pid could not be ended, and the lock was kept" err
+            expect 0 "" $user "$L" -s file:home/locks.db run a --no-wait -- true
+        done
+    "#,
+    ),
+    (
+        "a_guardian_that_is_killed_before_it_has_reported_lets_nobody_in_too_soon",
+        r#"
+        export LEASEHOLD_STORE=file:locks.db
+        # A guardian opens the terminal between starting the command and telling the runner. Nobody writes to this one, so there it stays.
+        mkfifo tty; mount --bind tty /dev/tty
+        # Two at one moment. Whichever is first notes that, and does not heed SIGTERM; the other looks whether that one is gone.
+        line='trap : TERM; if mkdir taken 2>/dev/null; then echo $$ > new; mv new first; while :; do sleep 0.01; done; fi
+            if kill -0 $(cat first) 2>/dev/null; then echo beside; else echo after; fi > second'
+        "$L" run a --keep 6s --grace 1s -c "$line" > /dev/null 2> err1 & one=$!
+        "$L" run a --keep 6s --grace 1s -c "$line" > /dev/null 2> err2 & two=$!
+        until [ -s first ]; do kill -0 $one; kill -0 $two; sleep 0.01; done
+        pid=$(cat first); trap 'kill -9 $pid 2>/dev/null || true' EXIT
+        until "$L" show a --json | grep -q '"waiters":1'; do sleep 0.01; done
+        guardian=$(awk '/^PPid:/ {print $2}' /proc/$pid/status)
+        [ "$(cat /proc/$guardian/comm)" = lease-guardian ]
+        kill -9 "$guardian"
+        # From here on there is one who could write: the next guardian goes on.
+        exec 4<> tty
+        first=0; wait $one || first=$?; second=0; wait $two || second=$?
+        case "$first $second" in "76 0" | "0 76") ;; *) echo "exit $first and $second: $(cat err1 err2)"; exit 1 ;; esac
+        grep -q "the guardian was killed" err1 err2
+        [ "$(cat second)" = after ] || { echo "the second ran beside the first"; exit 1; }
+    "#,
+    ),
+    (
         "fuse_is_refused",
         r#"
         mkdir real fuse; bindfs real fuse
