@@ -104,17 +104,3 @@ fn of_several_the_one_that_was_lost_is_told() {
     let ended = hold.ended();
     ended.fails(76, "lost \"b\"");
 }
-
-/// The first break is orderly; of the second one it must not be said that nobody else could have the lock before its time.
-#[test]
-fn a_break_at_once_after_an_orderly_one_is_told() {
-    let place = Place::new();
-    let mut hold = Running::start(place.command(&["hold", "a,b", "--keep", "30s"]).stdin(std::process::Stdio::piped()));
-    hold.line();
-    // While it is stopped, both happen; it hears of the first.
-    hold.signal(Signal::STOP);
-    place.run(&["break", "a", "--yes"]).is(0);
-    place.run(&["break", "a", "--yes", "--now"]).is(0);
-    hold.signal(Signal::CONT);
-    hold.ended().fails(76, "the store no longer had it");
-}
