@@ -134,18 +134,18 @@ pub struct Busy {
     /// When it would be free if nobody renews it; none where it has no expiry.
     pub free_in: Option<Duration>,
     /// How the client hears that it may be free.
-    pub news: News,
+    pub news: Notification,
 }
 
 /// How a client that was refused hears that a lock may be free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum News {
+pub enum Notification {
     /// When it has subscribed; a release before that was not told, so it asks again.
     #[default]
     WhenWatched,
     /// Already: a subscription of before covers this name, from the very step that refused. It counts as subscribed.
     Coming,
-    /// As [`News::Coming`], and the store itself looks each second whether the name was given back: it finds what a lost hint did not
+    /// As [`Notification::Coming`], and the store itself looks each second whether the name was given back: it finds what a lost hint did not
     /// tell. Believed only where nothing that could lose hints stands between the store and the client.
     Sure,
     /// Not at all: its holder is of a kind that tells nobody.
@@ -193,7 +193,7 @@ pub enum Renewed {
 
 /// Which hold a release gives back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Give {
+pub enum ReleaseScope {
     /// The hold that this request took. Giving it back twice gives it back once.
     Hold(RequestId),
     /// Any one hold, counted once by this id of the release's own: for those who do not know the request.
@@ -214,7 +214,7 @@ pub struct Release {
     /// The fence of the grant; none when the answer to the acquire never came.
     pub fence: Option<Fence>,
     /// Which hold.
-    pub give: Give,
+    pub give: ReleaseScope,
     /// The largest fence of the block that was used, where some were not; what is above it is taken back.
     pub last_used: Option<Fence>,
     /// Keep others out for this long.
@@ -314,14 +314,14 @@ pub struct Inspected {
     /// Its holders, one row each; empty when it is free.
     pub holders: Vec<Holder>,
     /// Nobody holds it, and nobody may come yet.
-    pub lingers: Option<Lingering>,
+    pub lingers: Option<Cooldown>,
     /// Clients that wait, where the store knows.
     pub waiters: Option<u32>,
 }
 
 /// A lock that was given back and keeps others out for a while longer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lingering {
+pub struct Cooldown {
     /// For how long.
     pub left: Duration,
     /// Who held it last, with no holds and nothing left of its lease, where known.

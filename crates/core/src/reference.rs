@@ -17,8 +17,8 @@ use crate::name::Name;
 use crate::owner::{ClientId, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
 use crate::port::{
-    About, Acquire, Acquired, Break, BreakOptions, BreakRefusal, Broken, Busy, Give, Granted, Holder, Inspected,
-    Lingering, Mode, News, Release, Released, Renew, Renewed,
+    About, Acquire, Acquired, Break, BreakOptions, BreakRefusal, Broken, Busy, Cooldown, Granted, Holder, Inspected,
+    Mode, Notification, Release, ReleaseScope, Released, Renew, Renewed,
 };
 use crate::time::StoreTime;
 
@@ -241,7 +241,7 @@ impl Reference {
             name: name.clone(),
             holder,
             free_in: Some(free_in),
-            news: News::default(),
+            news: Notification::default(),
         }))))
     }
 
@@ -510,7 +510,7 @@ impl Record {
     /// Who holds the name.
     pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
         let holders: Vec<_> = self.rows.iter().filter(|row| row.expires > now).map(|row| row.holder(now)).collect();
-        let lingers = (holders.is_empty() && self.lingers_until > now).then(|| Lingering {
+        let lingers = (holders.is_empty() && self.lingers_until > now).then(|| Cooldown {
             left: self.lingers_until.since(now),
             last: self.left_by.as_ref().map(|left_by| left_by.holder()),
         });
@@ -598,14 +598,14 @@ impl Row {
         let give = request.give;
         let stale = planted.is(Bug::ReleaseIgnoresFence) && request.fence.is_some_and(|f| f != self.block.first);
         let id = match give {
-            Give::All => return None,
-            Give::Hold(id) | Give::One(id) => id,
+            ReleaseScope::All => return None,
+            ReleaseScope::Hold(id) | ReleaseScope::One(id) => id,
         };
         if self.given.contains(&id) && !planted.is(Bug::ResentReleaseCounts) {
             return Some(Released::StillHeld(self.count(now)));
         }
         match give {
-            Give::Hold(_) => match self.holds.iter().position(|hold| hold.request == id) {
+            ReleaseScope::Hold(_) => match self.holds.iter().position(|hold| hold.request == id) {
                 Some(at) => drop(self.holds.remove(at)),
                 None if stale || planted.is(Bug::ReleaseIgnoresOwner) || planted.is(Bug::ResentReleaseCounts) => {
                     self.holds.pop();

@@ -40,12 +40,12 @@ const ENDED_MAX: u32 = 10;
 /// earliest and want nothing of each other's. Whoever wants some of what they want stands aside for a short while: without that, those
 /// who want much would starve among those who want little.
 #[derive(Debug, Default)]
-pub struct Hall {
-    guests: BTreeMap<u64, Guest>,
+pub struct GroupQueue {
+    guests: BTreeMap<u64, GroupWaiter>,
     /// Those who were refused.
     refused: BTreeSet<u64>,
     /// Those who go first, until when, and what they want; none where it is to be found out anew.
-    first: Option<Vec<(Aside, Wants)>>,
+    first: Option<Vec<(YieldedPlace, Wants)>>,
     came: u64,
     /// How long things are held, as far as was seen.
     held_for: Duration,
@@ -53,13 +53,13 @@ pub struct Hall {
 
 /// When somebody came.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Came(u64);
+pub struct Arrival(u64);
 
 /// To be let go first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Aside {
+pub struct YieldedPlace {
     /// Who.
-    pub before: Came,
+    pub before: Arrival,
     /// Until then, unless it goes sooner.
     pub until: Moment,
 }
@@ -68,7 +68,7 @@ pub struct Aside {
 type Wants = SmallVec<[u64; 8]>;
 
 #[derive(Debug)]
-struct Guest {
+struct GroupWaiter {
     wants: Wants,
     /// It may go first until then, unless it is heard of again: one who waits in some line for long would keep others away for nothing.
     fresh_until: Moment,
@@ -76,7 +76,7 @@ struct Guest {
     in_vain: Duration,
 }
 
-impl Hall {
+impl GroupQueue {
     /// Nobody.
     pub const fn new() -> Self {
         let held_for = Duration::ZERO;
@@ -84,16 +84,16 @@ impl Hall {
     }
 
     /// Somebody comes who wants this: a number for each name.
-    pub fn enter(&mut self, wants: impl IntoIterator<Item = u64>) -> Came {
+    pub fn enter(&mut self, wants: impl IntoIterator<Item = u64>) -> Arrival {
         let mut wants: Wants = wants.into_iter().collect();
         wants.sort_unstable();
         self.came += 1;
-        self.guests.insert(self.came, Guest { wants, fresh_until: Moment::default(), in_vain: Duration::ZERO });
-        Came(self.came)
+        self.guests.insert(self.came, GroupWaiter { wants, fresh_until: Moment::default(), in_vain: Duration::ZERO });
+        Arrival(self.came)
     }
 
     /// It was refused.
-    pub fn refused(&mut self, who: Came, now: Moment) {
+    pub fn refused(&mut self, who: Arrival, now: Moment) {
         let span = self.span();
         let Some(guest) = self.guests.get_mut(&who.0) else { return };
         guest.fresh_until = now + span;
@@ -102,7 +102,7 @@ impl Hall {
     }
 
     /// It goes: it has everything, or wants nothing any more.
-    pub fn leave(&mut self, who: Came) {
+    pub fn leave(&mut self, who: Arrival) {
         self.guests.remove(&who.0);
         if self.refused.remove(&who.0) {
             self.first = None;
@@ -115,7 +115,7 @@ impl Hall {
     }
 
     /// Whom to let go first, and until when; none where nobody is to be let go first.
-    pub fn stands_aside(&mut self, who: Came, now: Moment) -> Option<Aside> {
+    pub fn stands_aside(&mut self, who: Arrival, now: Moment) -> Option<YieldedPlace> {
         let span = self.span();
         if self.first.as_ref().is_none_or(|first| first.iter().any(|(aside, _)| aside.until <= now)) {
             self.first = Some(self.those_who_go_first(now));
@@ -134,7 +134,7 @@ impl Hall {
     }
 
     /// It stood aside for so long, until the one that was let go first went, or in vain.
-    pub fn stood_aside(&mut self, who: Came, span: Duration, went: bool) {
+    pub fn stood_aside(&mut self, who: Arrival, span: Duration, went: bool) {
         if let Some(guest) = self.guests.get_mut(&who.0) {
             guest.in_vain = if went { Duration::ZERO } else { guest.in_vain + span };
         }
@@ -145,12 +145,12 @@ impl Hall {
         (self.held_for * ASIDE).clamp(ASIDE_MIN, ASIDE_MAX)
     }
 
-    fn those_who_go_first(&self, now: Moment) -> Vec<(Aside, Wants)> {
-        let mut first: Vec<(Aside, Wants)> = Vec::new();
+    fn those_who_go_first(&self, now: Moment) -> Vec<(YieldedPlace, Wants)> {
+        let mut first: Vec<(YieldedPlace, Wants)> = Vec::new();
         let refused = self.refused.iter().filter_map(|came| Some((*came, self.guests.get(came)?)));
         for (came, guest) in refused.filter(|(_, guest)| now < guest.fresh_until).take(FIRST_OF) {
             if !first.iter().any(|(_, wants)| overlaps(wants, &guest.wants)) {
-                first.push((Aside { before: Came(came), until: guest.fresh_until }, guest.wants.clone()));
+                first.push((YieldedPlace { before: Arrival(came), until: guest.fresh_until }, guest.wants.clone()));
             }
         }
         first
@@ -178,7 +178,7 @@ pub enum Step {
 
 /// The way to several parts.
 #[derive(Debug)]
-pub struct Pursuit {
+pub struct GroupAcquire {
     held: SmallVec<[bool; 4]>,
     /// To be waited for, when nothing is held.
     awaited: Option<usize>,
@@ -193,7 +193,7 @@ pub struct Pursuit {
     waits_while_holding: bool,
 }
 
-impl Pursuit {
+impl GroupAcquire {
     /// Of so many parts, which are tried in order.
     pub fn new(parts: usize, seed: u64) -> Self {
         Self {
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn of_a_fixed_lease_half_must_be_left() {
         for (left, is_enough) in [(50 * MS, true), (49 * MS, false)] {
-            let mut pursuit = Pursuit::new(2, 1);
+            let mut pursuit = GroupAcquire::new(2, 1);
             for part in 0..2 {
                 assert_eq!(pursuit.step(), Step::Try(part));
                 pursuit.granted(part);
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_is_free_is_taken_in_order() {
-        let mut pursuit = Pursuit::new(3, 1);
+        let mut pursuit = GroupAcquire::new(3, 1);
         for part in 0..3 {
             assert_eq!(pursuit.step(), Step::Try(part));
             pursuit.granted(part);
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn whoever_is_refused_holds_nothing_while_it_waits_and_keeps_what_it_waited_for() {
-        let mut pursuit = Pursuit::new(3, 1);
+        let mut pursuit = GroupAcquire::new(3, 1);
         pursuit.granted(0);
         pursuit.refused(1);
         assert_eq!(pursuit.step(), Step::GiveBack);
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn whoever_is_refused_when_it_holds_nothing_keeps_what_it_waited_for_too() {
-        let mut pursuit = Pursuit::new(2, 1);
+        let mut pursuit = GroupAcquire::new(2, 1);
         pursuit.refused(0);
         assert_eq!(pursuit.step(), Step::Wait(0));
         pursuit.granted(0);
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn pauses_come_after_some_refusals_and_have_a_limit() {
-        let mut pursuit = Pursuit::new(2, 1);
+        let mut pursuit = GroupAcquire::new(2, 1);
         let mut pauses = 0;
         for turn in 0..20 {
             pursuit.granted(turn % 2);
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_lease_with_too_little_left_is_not_handed_out() {
-        let mut pursuit = Pursuit::new(2, 1);
+        let mut pursuit = GroupAcquire::new(2, 1);
         let fixed = Term::Fixed(10 * MS);
         for turn in 0..=ENDED_MAX {
             while let Step::Try(part) | Step::Wait(part) = pursuit.step() {
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn after_some_turns_a_fixed_lease_is_handed_out_with_what_there_is() {
-        let mut pursuit = Pursuit::new(1, 1);
+        let mut pursuit = GroupAcquire::new(1, 1);
         let little = (Some(MS), Term::Fixed(10 * MS));
         let turns = (0..).find(|_| pursuit.looked([little].into_iter()).unwrap());
         assert_eq!(turns, Some(PARTICULAR));
@@ -394,14 +394,14 @@ mod tests {
 
     #[test]
     fn one_stands_aside_for_those_who_came_earlier_want_the_same_and_are_refused() {
-        let mut hall = Hall::new();
+        let mut hall = GroupQueue::new();
         let at = |ms| Moment::default() + ms * MS;
         let (first, second, third) = (hall.enter([1, 2]), hall.enter([2, 3]), hall.enter([4]));
         hall.held(10 * MS);
-        let aside = |hall: &mut Hall, who, ms| hall.stands_aside(who, at(ms));
+        let aside = |hall: &mut GroupQueue, who, ms| hall.stands_aside(who, at(ms));
         assert_eq!(aside(&mut hall, second, 1), None);
         hall.refused(first, at(1));
-        assert_eq!(aside(&mut hall, second, 1), Some(Aside { before: first, until: at(41) }));
+        assert_eq!(aside(&mut hall, second, 1), Some(YieldedPlace { before: first, until: at(41) }));
         assert_eq!(aside(&mut hall, second, 41), None, "not for one who waits somewhere for long");
         hall.refused(first, at(50));
         assert_eq!(aside(&mut hall, third, 50), None, "it wants something else");
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn nobody_loses_its_turn_by_standing_aside() {
-        let mut hall = Hall::new();
+        let mut hall = GroupQueue::new();
         let at = |ms| Moment::default() + ms * MS;
         let (first, second, third) = (hall.enter([1, 2]), hall.enter([2, 3]), hall.enter([3, 4]));
         hall.held(10 * MS);
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn one_stands_aside_for_as_long_as_others_go_but_not_for_ever_in_vain() {
-        let mut hall = Hall::new();
+        let mut hall = GroupQueue::new();
         let (first, second) = (hall.enter([1]), hall.enter([1]));
         hall.held(10 * MS);
         hall.refused(first, Moment::default());
@@ -458,8 +458,8 @@ mod tests {
     /// One who wants several things again and again.
     struct Task {
         wants: Vec<usize>,
-        pursuit: Pursuit,
-        guest: Option<Came>,
+        pursuit: GroupAcquire,
+        guest: Option<Arrival>,
         /// Asleep, or busy with what it holds.
         until: u64,
         queued: bool,
@@ -472,7 +472,7 @@ mod tests {
         planted: Planted,
         now: u64,
         rng: Rng,
-        hall: Hall,
+        hall: GroupQueue,
         holders: [Option<usize>; NAMES],
         queues: [VecDeque<usize>; NAMES],
         tasks: Vec<Task>,
@@ -493,12 +493,12 @@ mod tests {
                 wants
             };
             let task = |wants: Vec<usize>| {
-                let pursuit = Pursuit::new(wants.len(), 0);
+                let pursuit = GroupAcquire::new(wants.len(), 0);
                 Task { wants, pursuit, guest: None, until: 0, queued: false, holding: false, since: 0, done: 0 }
             };
             let tasks = (0..TASKS).map(|_| task(wants())).collect();
             let (holders, queues) = ([None; NAMES], [const { VecDeque::new() }; NAMES]);
-            let mut world = Self { planted, now: 0, rng, hall: Hall::new(), holders, queues, tasks };
+            let mut world = Self { planted, now: 0, rng, hall: GroupQueue::new(), holders, queues, tasks };
             (0..TASKS).for_each(|at| world.begin(at));
             world
         }
@@ -523,7 +523,7 @@ mod tests {
         fn begin(&mut self, at: usize) {
             let seed = self.rng.draw();
             let task = &mut self.tasks[at];
-            task.pursuit = Pursuit::new(task.wants.len(), seed);
+            task.pursuit = GroupAcquire::new(task.wants.len(), seed);
             task.pursuit.waits_while_holding = self.planted == Planted::WaitsWhileHolding;
             task.guest = Some(self.hall.enter(task.wants.iter().map(|name| *name as u64)));
             task.holding = false;

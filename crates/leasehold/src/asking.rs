@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use leasehold_core::port::{Acquired, Busy};
-use leasehold_core::table::{Answer, Grant, Input, TicketId, Told, Want};
+use leasehold_core::table::{AcquireRequest, Answer, Grant, Input, TaskEffect, TicketId};
 use leasehold_core::{Error, ErrorKind, Moment, Names};
 use smallvec::SmallVec;
 use tokio::time::Sleep;
@@ -14,10 +14,10 @@ use tokio::time::Sleep;
 use crate::background::Remains;
 use crate::caught::Panic;
 use crate::event::Event;
-use crate::flight::{Flight, Landed};
+use crate::flight::{Completed, InFlight};
 use crate::holder::Holder;
 use crate::mailbox::Mailbox;
-use crate::shell::{Mine, Shell};
+use crate::shell::{Recipient, Shell};
 
 /// What asking came to.
 pub(crate) enum Outcome {
@@ -28,12 +28,12 @@ pub(crate) enum Outcome {
 
 /// A task that wants something of the table. When it is dropped, the table forgets its wish, a call on its way is finished in the
 /// background, and a lock that it turns out to have got is released.
-pub(crate) struct Asking<'a> {
+pub(crate) struct AcquireCall<'a> {
     shell: &'a Arc<Shell>,
     id: TicketId,
     /// The lock's own: the count of copies is not touched by every wait, for many tasks would touch it at once.
     names: &'a Names,
-    flight: Option<Flight>,
+    flight: Option<InFlight>,
     mailbox: Option<Arc<Mailbox>>,
     /// What the store said last: for one whose time runs out.
     last: Last,
@@ -49,13 +49,13 @@ enum Last {
     Failed(Error),
 }
 
-impl<'a> Asking<'a> {
+impl<'a> AcquireCall<'a> {
     /// Puts the wish to the table.
     pub(crate) fn new(
         shell: &'a Arc<Shell>,
         names: &'a Names,
         input: impl FnOnce(TicketId) -> Input,
-    ) -> (Self, Option<Told>) {
+    ) -> (Self, Option<TaskEffect>) {
         Self::begin(shell, names, None, input)
     }
 
@@ -64,54 +64,54 @@ impl<'a> Asking<'a> {
         names: &'a Names,
         began: Option<Moment>,
         input: impl FnOnce(TicketId) -> Input,
-    ) -> (Self, Option<Told>) {
+    ) -> (Self, Option<TaskEffect>) {
         let mut state = shell.state();
         let id = state.table.ticket();
         let (last, waiting, done) = (Last::Nothing, false, false);
         let mut asking = Self { shell, id, names, flight: None, mailbox: None, last, waiting, began, done };
-        let stepped = shell.step_locked(&mut state, input(id), Mine::Ticket(id));
+        let stepped = shell.step_locked(&mut state, input(id), Recipient::Ticket(id));
         asking.be_reachable(&mut state, stepped.mail.told.as_ref());
         let told = stepped.send(shell, state).told;
         (asking, told)
     }
 
-    pub(crate) fn want(shell: &'a Arc<Shell>, names: &'a Names, want: Want) -> (Self, Option<Told>) {
+    pub(crate) fn want(shell: &'a Arc<Shell>, names: &'a Names, want: AcquireRequest) -> (Self, Option<TaskEffect>) {
         let began = shell.is_heard().then(leasehold_clock::now);
         Self::begin(shell, names, began, |id| Input::Acquire(id, want))
     }
 
     /// Before the mutex is let go, one who has to wait must have a mailbox, and one who is done must have none.
-    fn be_reachable(&mut self, state: &mut crate::shell::State, told: Option<&Told>) {
+    fn be_reachable(&mut self, state: &mut crate::shell::State, told: Option<&TaskEffect>) {
         match (told, &self.mailbox) {
-            (None | Some(Told::Sleep(_)), None) => {
+            (None | Some(TaskEffect::Sleep(_)), None) => {
                 let mailbox = Arc::new(Mailbox::default());
                 if state.closed {
                     let closed =
                         Error::new(ErrorKind::Closed, "acquire", "the client was closed").with_hint("connect anew");
-                    let nobody_sleeps_yet = mailbox.put(Told::Failed(closed));
+                    let nobody_sleeps_yet = mailbox.put(TaskEffect::Failed(closed));
                     drop(nobody_sleeps_yet);
                 } else {
                     state.mailboxes.insert(self.id, mailbox.clone());
                 }
                 self.mailbox = Some(mailbox);
             }
-            (None | Some(Told::Sleep(_) | Told::Call(_)), _) | (_, None) => {}
+            (None | Some(TaskEffect::Sleep(_) | TaskEffect::Call(_)), _) | (_, None) => {}
             (Some(_), Some(_)) => drop(state.mailboxes.remove(&self.id)),
         }
     }
 
     /// Goes on until the table has an answer, or until `limit`.
-    pub(crate) async fn run(mut self, mut told: Option<Told>, limit: Option<Moment>) -> Result<Outcome, Error> {
+    pub(crate) async fn run(mut self, mut told: Option<TaskEffect>, limit: Option<Moment>) -> Result<Outcome, Error> {
         let mut alarm = limit.map(|limit| Alarm::new(self.shell, limit));
         // The keeper was not woken for a call that follows on sleeping, for it may be answered at once.
         let mut again = false;
         loop {
             told = match told {
-                Some(Told::Granted(grants)) => return Ok(self.granted(grants)),
-                Some(Told::Busy(busy)) => return Ok(self.finish(Outcome::Busy(Some(busy)))),
-                Some(Told::Extended) => return Ok(self.finish(Outcome::Extended)),
-                Some(Told::Failed(error)) => return Err(self.failed(error)),
-                Some(Told::Call(sending)) => {
+                Some(TaskEffect::Granted(grants)) => return Ok(self.granted(grants)),
+                Some(TaskEffect::Busy(busy)) => return Ok(self.finish(Outcome::Busy(Some(busy)))),
+                Some(TaskEffect::Extended) => return Ok(self.finish(Outcome::Extended)),
+                Some(TaskEffect::Failed(error)) => return Err(self.failed(error)),
+                Some(TaskEffect::Call(sending)) => {
                     let flight = self.shell.start(*sending);
                     if std::mem::take(&mut again) && !flight.is_finished() {
                         self.shell.rouse_keeper();
@@ -122,11 +122,11 @@ impl<'a> Asking<'a> {
                         None => return self.out_of_time(),
                     }
                 }
-                Some(Told::Sleep(until)) => {
+                Some(TaskEffect::Sleep(until)) => {
                     self.tell_waiting();
                     let mut sleep = Alarm::new(self.shell, until);
                     match poll_fn(|task| self.poll_mail(task, Some(&mut sleep), alarm.as_mut())).await {
-                        Wakes::Told(told) => Some(told),
+                        Wakes::TaskEffect(told) => Some(told),
                         Wakes::Slept => {
                             again = true;
                             self.woke()
@@ -137,7 +137,7 @@ impl<'a> Asking<'a> {
                 None => {
                     self.tell_waiting();
                     match poll_fn(|task| self.poll_mail(task, None, alarm.as_mut())).await {
-                        Wakes::Told(told) => Some(told),
+                        Wakes::TaskEffect(told) => Some(told),
                         _ => return self.out_of_time(),
                     }
                 }
@@ -145,7 +145,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn poll_flight(&mut self, task: &mut TaskContext<'_>, alarm: Option<&mut Alarm>) -> Poll<Option<Landed>> {
+    fn poll_flight(&mut self, task: &mut TaskContext<'_>, alarm: Option<&mut Alarm>) -> Poll<Option<Completed>> {
         if let Some(flight) = &mut self.flight
             && let Poll::Ready(landed) = flight.poll(task)
         {
@@ -164,7 +164,7 @@ impl<'a> Asking<'a> {
         if let Some(mailbox) = &self.mailbox
             && let Poll::Ready(told) = mailbox.poll(task)
         {
-            return Poll::Ready(Wakes::Told(told));
+            return Poll::Ready(Wakes::TaskEffect(told));
         }
         if poll_alarm(alarm, task).is_ready() {
             return Poll::Ready(Wakes::OutOfTime);
@@ -175,8 +175,8 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn answer(&mut self, landed: Landed) -> Option<Told> {
-        let Landed { context, answer, panic } = landed;
+    fn answer(&mut self, landed: Completed) -> Option<TaskEffect> {
+        let Completed { context, answer, panic } = landed;
         match &answer {
             Answer::Acquire(Ok(answered)) => {
                 if let Acquired::Busy(busy) = &answered.result {
@@ -195,9 +195,9 @@ impl<'a> Asking<'a> {
 
     /// The table has its answer: the panic of a layer goes on to the caller, who wants nothing any more.
     #[cold]
-    fn panicked(&mut self, told: Option<Told>, panic: Panic) -> ! {
-        if matches!(told, None | Some(Told::Call(_) | Told::Sleep(_))) {
-            let granted = self.leave().map(Told::Granted);
+    fn panicked(&mut self, told: Option<TaskEffect>, panic: Panic) -> ! {
+        if matches!(told, None | Some(TaskEffect::Call(_) | TaskEffect::Sleep(_))) {
+            let granted = self.leave().map(TaskEffect::Granted);
             self.shell.give_up(granted, Some(self.names));
         }
         self.done = true;
@@ -205,15 +205,15 @@ impl<'a> Asking<'a> {
         std::panic::resume_unwind(panic)
     }
 
-    fn woke(&mut self) -> Option<Told> {
+    fn woke(&mut self) -> Option<TaskEffect> {
         let name = self.names.first().clone();
         self.step(Input::Woke(self.id, name))
     }
 
-    fn step(&mut self, input: Input) -> Option<Told> {
+    fn step(&mut self, input: Input) -> Option<TaskEffect> {
         let shell = self.shell;
         let mut state = shell.state();
-        let stepped = shell.step_locked(&mut state, input, Mine::Ticket(self.id));
+        let stepped = shell.step_locked(&mut state, input, Recipient::Ticket(self.id));
         self.be_reachable(&mut state, stepped.mail.told.as_ref());
         stepped.send(shell, state).told
     }
@@ -253,19 +253,19 @@ impl<'a> Asking<'a> {
     fn leave(&mut self) -> Option<SmallVec<[Grant; 1]>> {
         let name = self.names.first().clone();
         let mut state = self.shell.state();
-        let stepped = self.shell.step_locked(&mut state, Input::Cancel(self.id, name), Mine::Nothing);
+        let stepped = self.shell.step_locked(&mut state, Input::Cancel(self.id, name), Recipient::Nothing);
         // In the same step: what the table tells up to the cancelling must find its mailbox, or a lock passed on would be lost.
         state.mailboxes.remove(&self.id);
         stepped.send(self.shell, state);
         let mut granted = None;
         while let Some(told) = self.mailbox.as_ref().and_then(|mailbox| mailbox.take()) {
             match told {
-                Told::Granted(grants) => granted = Some(grants),
+                TaskEffect::Granted(grants) => granted = Some(grants),
                 told => self.shell.give_up(Some(told), Some(self.names)),
             }
         }
         if let Some(flight) = self.flight.take() {
-            self.shell.adopt(flight, Mine::Ticket(self.id), Remains::Acquired(self.names.clone()));
+            self.shell.adopt(flight, Recipient::Ticket(self.id), Remains::Acquired(self.names.clone()));
         }
         self.mailbox = None;
         self.done = true;
@@ -292,7 +292,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for AcquireCall<'_> {
     fn drop(&mut self) {
         if self.done || self.shell.is_forked() {
             return;
@@ -302,7 +302,7 @@ impl Drop for Asking<'_> {
             last => last,
         });
         if let Some(grants) = self.leave() {
-            self.shell.give_up(Some(Told::Granted(grants)), Some(self.names));
+            self.shell.give_up(Some(TaskEffect::Granted(grants)), Some(self.names));
         }
         if let Some(busy) = busy {
             let holder = match busy {
@@ -324,7 +324,7 @@ pub(crate) fn waited(began: Option<Moment>) -> std::time::Duration {
 }
 
 enum Wakes {
-    Told(Told),
+    TaskEffect(TaskEffect),
     Slept,
     OutOfTime,
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::table::{Answer, Input, Sending, Told};
+use leasehold_core::table::{Answer, Input, Sending, TaskEffect};
 use leasehold_core::{Name, Names};
 
 use crate::caught;
-use crate::errand::Errand;
+use crate::errand::TaskGuard;
 use crate::event::Event;
-use crate::flight::{Flight, Landed};
-use crate::shell::{Mine, Shell};
+use crate::flight::{Completed, InFlight};
+use crate::shell::{Recipient, Shell};
 
 /// What remains to be done with the answer to a call whose caller has gone.
 pub(crate) enum Remains {
@@ -29,11 +29,11 @@ impl Shell {
             return;
         }
         let flight = self.start_on(&self.keepers_store, sending);
-        self.adopt(flight, Mine::Nothing, Remains::Nothing);
+        self.adopt(flight, Recipient::Nothing, Remains::Nothing);
     }
 
     /// Goes on with a call whose caller has gone.
-    pub(crate) fn adopt(self: &Arc<Self>, flight: Flight, mine: Mine, remains: Remains) {
+    pub(crate) fn adopt(self: &Arc<Self>, flight: InFlight, mine: Recipient, remains: Remains) {
         match flight.finished() {
             Ok(landed) => self.answer_adopted(landed, mine, &remains),
             Err(flight) => {
@@ -44,8 +44,8 @@ impl Shell {
         }
     }
 
-    fn answer_adopted(self: &Arc<Self>, landed: Landed, mine: Mine, remains: &Remains) {
-        let Landed { context, answer, panic } = landed;
+    fn answer_adopted(self: &Arc<Self>, landed: Completed, mine: Recipient, remains: &Remains) {
+        let Completed { context, answer, panic } = landed;
         if let Some(panic) = panic {
             caught::log("a layer", &panic);
         }
@@ -60,21 +60,21 @@ impl Shell {
             Remains::Nothing | Remains::Released(..) => None,
         };
         self.give_up(mail.told, names);
-        if let (Remains::Released(name, held), Mine::Hold(hold)) = (remains, mine) {
+        if let (Remains::Released(name, held), Recipient::Hold(hold)) = (remains, mine) {
             let ok = matches!(mail.given, Some(Ok(_)));
             self.tell(|| Event::Released { name, hold: hold.number(), ok, held: *held });
         }
     }
 
     /// Undoes what a task was told that is no longer there to hear it.
-    pub(crate) fn give_up(self: &Arc<Self>, told: Option<Told>, names: Option<&Names>) {
+    pub(crate) fn give_up(self: &Arc<Self>, told: Option<TaskEffect>, names: Option<&Names>) {
         match (told, names) {
-            (Some(Told::Call(sending)), _) => {
+            (Some(TaskEffect::Call(sending)), _) => {
                 let mut state = self.state();
                 state.stats.unsent(&sending.request);
-                self.step_locked(&mut state, Input::Unsent(sending.context), Mine::Nothing).send(self, state);
+                self.step_locked(&mut state, Input::Unsent(sending.context), Recipient::Nothing).send(self, state);
             }
-            (Some(Told::Granted(grants)), Some(names)) => {
+            (Some(TaskEffect::Granted(grants)), Some(names)) => {
                 for (grant, name) in grants.iter().zip(names.as_slice()) {
                     self.drop_hold(grant.hold, name);
                 }
@@ -87,10 +87,10 @@ impl Shell {
 /// A call that the background finishes. Dropped under way (the keeper's runtime ends), it still answers the table.
 struct Adopted {
     shell: Arc<Shell>,
-    flight: Option<Flight>,
-    mine: Mine,
+    flight: Option<InFlight>,
+    mine: Recipient,
     remains: Remains,
-    _errand: Errand,
+    _errand: TaskGuard,
 }
 
 impl Adopted {
@@ -105,7 +105,7 @@ impl Adopted {
 
 impl Drop for Adopted {
     fn drop(&mut self) {
-        if let Some(landed) = self.flight.take().and_then(Flight::lost)
+        if let Some(landed) = self.flight.take().and_then(InFlight::lost)
             && !self.shell.is_forked()
         {
             self.shell.answer_adopted(landed, self.mine, &self.remains);

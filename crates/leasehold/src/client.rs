@@ -18,7 +18,7 @@ use crate::lock::Lock;
 use crate::random;
 use crate::registry::StoreUrl;
 use crate::secret;
-use crate::shell::{Mine, Shell};
+use crate::shell::{Recipient, Shell};
 use crate::stats::Stats;
 
 /// An acquire is not executed by the store later than this after it was sent.
@@ -361,7 +361,7 @@ impl Client {
         {
             let mut state = self.shell.state();
             state.closed = true;
-            self.shell.step_locked(&mut state, Input::Close, Mine::Nothing).send(&self.shell, state);
+            self.shell.step_locked(&mut state, Input::Close, Recipient::Nothing).send(&self.shell, state);
         }
         if !self.shell.state().table.is_empty() {
             quiet.await;

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 /// Counts errands.
 #[derive(Default)]
-pub(crate) struct Errands(Arc<Count>);
+pub(crate) struct TaskTracker(Arc<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -16,13 +16,13 @@ struct Count {
 }
 
 /// One errand; it is done when this is dropped.
-pub(crate) struct Errand(Arc<Count>);
+pub(crate) struct TaskGuard(Arc<Count>);
 
-impl Errands {
+impl TaskTracker {
     /// One more.
-    pub(crate) fn begin(&self) -> Errand {
+    pub(crate) fn begin(&self) -> TaskGuard {
         self.0.under_way.fetch_add(1, Ordering::AcqRel);
-        Errand(self.0.clone())
+        TaskGuard(self.0.clone())
     }
 
     /// Whether there are any.
@@ -43,7 +43,7 @@ impl Errands {
     }
 }
 
-impl Drop for Errand {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         if self.0.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_waiters();

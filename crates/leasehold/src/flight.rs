@@ -13,15 +13,15 @@ use leasehold_core::{Error, ErrorKind, Outcome};
 use crate::caught::{Panic, caught};
 
 /// A call on its way. It is finished by whoever holds it: the caller, or the background after the caller has gone. Whoever drops
-/// it unfinished owes the table its [`Flight::lost`].
-pub(crate) struct Flight {
+/// it unfinished owes the table its [`InFlight::lost`].
+pub(crate) struct InFlight {
     context: Option<Context>,
     call: Kind,
     panic: Option<Panic>,
 }
 
 /// A call that ended.
-pub(crate) struct Landed {
+pub(crate) struct Completed {
     pub(crate) context: Context,
     pub(crate) answer: Answer,
     /// With which panic it ended: to go on to the caller when the table has its answer, or to be logged where there is none.
@@ -35,7 +35,7 @@ enum Kind {
     Watch(Call<Result<(), Error>>),
 }
 
-impl Flight {
+impl InFlight {
     #[inline]
     pub(crate) fn acquire(context: Context, call: impl FnOnce() -> Call<Reply<Acquired>>) -> Self {
         Self::start(context, "acquire", Kind::Acquire, call)
@@ -69,7 +69,7 @@ impl Flight {
     }
 
     /// The answer, when it is there.
-    pub(crate) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Landed> {
+    pub(crate) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Completed> {
         let panic = &mut self.panic;
         let answer = match &mut self.call {
             Kind::Acquire(call) => poll_call(call, "acquire", panic, task).map(Answer::Acquire),
@@ -77,7 +77,7 @@ impl Flight {
             Kind::Renew(call) => poll_call(call, "renew", panic, task).map(Answer::Renew),
             Kind::Watch(call) => poll_call(call, "watch", panic, task).map(Answer::Watch),
         };
-        answer.map(|answer| Landed {
+        answer.map(|answer| Completed {
             context: self.context.take().expect("a flight lands once"),
             answer,
             panic: self.panic.take(),
@@ -96,7 +96,7 @@ impl Flight {
 
     /// The answer, if the call was finished as soon as it was made.
     #[allow(clippy::result_large_err, reason = "not an error: the flight goes on")]
-    pub(crate) fn finished(self) -> Result<Landed, Self> {
+    pub(crate) fn finished(self) -> Result<Completed, Self> {
         let Self { context, call, panic } = self;
         let answer = match call {
             Kind::Acquire(Call::Done(Some(reply))) => Answer::Acquire(reply),
@@ -105,16 +105,16 @@ impl Flight {
             Kind::Watch(Call::Done(Some(reply))) => Answer::Watch(reply),
             call => return Err(Self { context, call, panic }),
         };
-        Ok(Landed { context: context.expect("a flight lands once"), answer, panic })
+        Ok(Completed { context: context.expect("a flight lands once"), answer, panic })
     }
 
     /// Waits for the answer. Dropped before it is there, the flight is still whole.
-    pub(crate) async fn land(&mut self) -> Landed {
+    pub(crate) async fn land(&mut self) -> Completed {
         poll_fn(|task| self.poll(task)).await
     }
 
     /// What the table is told of a flight that nobody will finish.
-    pub(crate) fn lost(self) -> Option<Landed> {
+    pub(crate) fn lost(self) -> Option<Completed> {
         let error = |operation| unknown(operation, "the call was given up under way");
         let answer = match &self.call {
             Kind::Acquire(_) => Answer::Acquire(Err(error("acquire"))),
@@ -122,7 +122,7 @@ impl Flight {
             Kind::Renew(_) => Answer::Renew(Err(error("renew"))),
             Kind::Watch(_) => Answer::Watch(Err(error("watch"))),
         };
-        self.context.map(|context| Landed { context, answer, panic: self.panic })
+        self.context.map(|context| Completed { context, answer, panic: self.panic })
     }
 }
 

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::table::{Grant, HoldId, Input, Loss, Told};
+use leasehold_core::table::{Grant, HoldId, Input, Loss, TaskEffect};
 use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner, RequestId, options};
 use smallvec::SmallVec;
 
-use crate::asking::{Alarm, Asking};
+use crate::asking::{AcquireCall, Alarm};
 use crate::background::Remains;
 use crate::event::Event;
-use crate::flight::{Flight, Landed, unknown};
+use crate::flight::{Completed, InFlight, unknown};
 use crate::handle::Handle;
 use crate::lost::{FailedRenewal, LossReport, LostCell, LostSignal};
-use crate::shell::{Mail, Mine, Shell};
+use crate::shell::{Effects, Recipient, Shell};
 
 /// Stands for a lock that is held, or for several that were taken together.
 ///
@@ -218,7 +218,7 @@ impl Guard {
         for piece in &self.pieces {
             let (name, hold) = (piece.name.clone(), piece.hold);
             let names = Names::One(name.clone());
-            let (asking, told) = Asking::new(&self.shell, &names, |id| Input::Extend(id, hold, name, term));
+            let (asking, told) = AcquireCall::new(&self.shell, &names, |id| Input::Extend(id, hold, name, term));
             asking.run(told, None).await?;
         }
         Ok(())
@@ -350,7 +350,7 @@ impl fmt::Debug for Guard {
 struct Releasing {
     shell: Arc<Shell>,
     piece: Piece,
-    flight: Option<Flight>,
+    flight: Option<InFlight>,
     given: Option<Result<leasehold_core::port::Released, Error>>,
     held: Duration,
 }
@@ -363,11 +363,11 @@ impl Releasing {
         releasing
     }
 
-    fn take_in(&mut self, mail: Mail) {
+    fn take_in(&mut self, mail: Effects) {
         if mail.given.is_some() {
             self.given = mail.given;
         }
-        if let Some(Told::Call(sending)) = mail.told {
+        if let Some(TaskEffect::Call(sending)) = mail.told {
             self.flight = Some(self.shell.start(*sending));
         }
     }
@@ -378,9 +378,9 @@ impl Releasing {
                 Some(flight) => flight.poll(task),
                 None => Poll::Pending,
             });
-            let Landed { context, answer, panic } = landed.await;
+            let Completed { context, answer, panic } = landed.await;
             self.flight = None;
-            let mail = self.shell.step(Input::Answer(context, answer), Mine::Hold(self.piece.hold));
+            let mail = self.shell.step(Input::Answer(context, answer), Recipient::Hold(self.piece.hold));
             self.take_in(mail);
             if let Some(panic) = panic {
                 self.tell(false);
@@ -407,7 +407,7 @@ impl Drop for Releasing {
             && !self.shell.is_forked()
         {
             let remains = Remains::Released(self.piece.name.clone(), self.held);
-            self.shell.adopt(flight, Mine::Hold(self.piece.hold), remains);
+            self.shell.adopt(flight, Recipient::Hold(self.piece.hold), remains);
         }
     }
 }

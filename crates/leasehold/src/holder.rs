@@ -78,7 +78,7 @@ impl Holder {
         }
     }
 
-    fn lingering(name: &Name, lingering: port::Lingering) -> Self {
+    fn lingering(name: &Name, lingering: port::Cooldown) -> Self {
         let last = lingering.last.map_or_else(|| Self::unknown(name.clone()), |last| Self::known(name.clone(), &last));
         Self { holds: Some(0), left: Some(lingering.left), ..last }
     }

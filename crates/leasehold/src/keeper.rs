@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 
 use crate::caught::{self, caught};
-use crate::shell::{Mine, Shell};
+use crate::shell::{Recipient, Shell};
 
 /// The longest sleep while anything is held, or was a moment ago.
 const LOOK: Duration = Duration::from_millis(100);
@@ -140,7 +140,7 @@ impl Keeper {
 async fn keep(shell: &Arc<Shell>, waker: &Waker) {
     let mut idle = 0;
     let mut wall = WallWatch::new();
-    let mut last = LastErrands::default();
+    let mut last = DrainOnDrop::default();
     loop {
         let abandoned = waker.is_abandoned();
         let next = match caught(|| look(shell, &mut wall)) {
@@ -180,11 +180,11 @@ async fn keep(shell: &Arc<Shell>, waker: &Waker) {
 
 /// What is still to be waited for when nobody is left.
 #[derive(Default)]
-struct LastErrands {
+struct DrainOnDrop {
     since: Option<Moment>,
 }
 
-impl LastErrands {
+impl DrainOnDrop {
     /// Nothing is open in the table, and what only tidies up has ended or had its time.
     fn are_done(&mut self, shell: &Shell) -> bool {
         if !shell.state().table.is_empty() {
@@ -201,11 +201,11 @@ impl LastErrands {
 fn look(shell: &Arc<Shell>, wall: &mut WallWatch) -> Option<Moment> {
     let now = leasehold_clock::now();
     if let Some(ahead) = wall.jumped(now) {
-        shell.step(Input::Jumped(ahead), Mine::Nothing);
+        shell.step(Input::Jumped(ahead), Recipient::Nothing);
     }
     let next = shell.next_timer();
     if next.is_some_and(|next| next <= now) {
-        shell.step(Input::Tick, Mine::Nothing);
+        shell.step(Input::Tick, Recipient::Nothing);
         return shell.next_timer();
     }
     next

@@ -71,7 +71,7 @@ pub use layer::Layer;
 pub use lock::{Attempt, Lock};
 pub use lost::{FailedRenewal, LossReport, LostSignal};
 pub use registry::without_password;
-pub use several::{LostOne, MultiGuard, MultiLock, lock_all};
+pub use several::{LostMember, MultiGuard, MultiLock, lock_all};
 pub use stats::{Calls, Stats};
 
 pub use leasehold_core::port::{Break, BreakOptions};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::About;
-use leasehold_core::table::Want;
+use leasehold_core::table::AcquireRequest;
 use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
-use crate::asking::{Asking, Outcome, waited};
+use crate::asking::{AcquireCall, Outcome, waited};
 use crate::event::Event;
 use crate::guard::Guard;
 use crate::handle::Handle;
@@ -248,7 +248,7 @@ impl Lock {
             Patience::Until(limit) | Patience::OnceUntil(limit) => Some(limit),
             _ => None,
         };
-        let want = Want {
+        let want = AcquireRequest {
             names: self.names.clone(),
             owner: owner.clone(),
             options: self.options.clone(),
@@ -257,7 +257,7 @@ impl Lock {
             until: limit,
         };
         let began = shell.is_heard().then(leasehold_clock::now);
-        let (asking, told) = Asking::want(shell, &self.names, want);
+        let (asking, told) = AcquireCall::want(shell, &self.names, want);
         let outcome = match asking.run(told, limit).await {
             Ok(outcome) => outcome,
             Err(error) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Owner};
 
-pub use guard::{LostOne, MultiGuard};
+pub use guard::{LostMember, MultiGuard};
 
 use crate::lock::{Attempt, Lock, Patience, end_of_wait};
 

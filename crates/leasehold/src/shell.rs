@@ -10,7 +10,9 @@ use std::time::Duration;
 use foldhash::fast::FixedState as Hasher;
 use leasehold_clock::fork::Process;
 use leasehold_core::port::{Call, Hint, HintSink};
-use leasehold_core::table::{FailedRenewal, HoldId, Input, Output, Outputs, Request, Sending, Table, TicketId, Told};
+use leasehold_core::table::{
+    FailedRenewal, HoldId, Input, Output, Outputs, Request, Sending, Table, TaskEffect, TicketId,
+};
 use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Store};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -18,9 +20,9 @@ use tokio::sync::Notify;
 
 use crate::background::Remains;
 use crate::caught::contained;
-use crate::errand::{Errand, Errands};
+use crate::errand::{TaskGuard, TaskTracker};
 use crate::event::{Event, Listener};
-use crate::flight::Flight;
+use crate::flight::InFlight;
 use crate::keeper::{Waker, WallWatch};
 use crate::lost::{LossReport, LostCell};
 use crate::mailbox::Mailbox;
@@ -44,7 +46,7 @@ pub(crate) struct Shell {
     pub(crate) quiet: Notify,
     keeper: Arc<Waker>,
     /// Counts what the background has under way.
-    pub(crate) errands: Errands,
+    pub(crate) errands: TaskTracker,
     state: Mutex<State>,
     process: Process,
 }
@@ -79,7 +81,7 @@ impl Shell {
         let state =
             State { table, mailboxes, lost, closed: false, stats: Stats::default(), keeper_rests: false, roused: None };
         let process = Process::current();
-        let (quiet, errands, state) = (Notify::new(), Errands::default(), Mutex::new(state));
+        let (quiet, errands, state) = (Notify::new(), TaskTracker::default(), Mutex::new(state));
         Self { client, store, keepers_store, background, listener, quiet, keeper, errands, state, process }
     }
 
@@ -103,13 +105,13 @@ impl Shell {
     }
 
     /// One step of the table, and all that follows from it for others. What is meant for `mine` is given back.
-    pub(crate) fn step(self: &Arc<Self>, input: Input, mine: Mine) -> Mail {
+    pub(crate) fn step(self: &Arc<Self>, input: Input, mine: Recipient) -> Effects {
         let mut state = self.state();
         self.step_locked(&mut state, input, mine).send(self, state)
     }
 
     /// The same with the mutex held; `send` must follow, which lets it go.
-    pub(crate) fn step_locked(&self, state: &mut State, input: Input, mine: Mine) -> Stepped {
+    pub(crate) fn step_locked(&self, state: &mut State, input: Input, mine: Recipient) -> StepResult {
         let woke = matches!(input, Input::Woke(..));
         self.after(state, mine, woke, |table, now, out| table.step(now, input, out))
     }
@@ -118,10 +120,10 @@ impl Shell {
     fn after(
         &self,
         state: &mut State,
-        mine: Mine,
+        mine: Recipient,
         woke: bool,
         step: impl FnOnce(&mut Table, Moment, &mut Outputs),
-    ) -> Stepped {
+    ) -> StepResult {
         if state.keeper_rests {
             // Here and not by the keeper: the clocks may jump before it gets to run.
             state.roused.get_or_insert_with(WallWatch::new);
@@ -129,12 +131,12 @@ impl Shell {
         let now = leasehold_clock::now();
         let mut outputs = Outputs::new();
         step(&mut state.table, now, &mut outputs);
-        let mut stepped = Stepped::default();
+        let mut stepped = StepResult::default();
         for output in outputs {
             state.stats.count(&output);
             self.sort_out(state, output, mine, &mut stepped);
         }
-        if state.keeper_rests && !(woke && matches!(stepped.mail.told, Some(Told::Call(_)))) {
+        if state.keeper_rests && !(woke && matches!(stepped.mail.told, Some(TaskEffect::Call(_)))) {
             self.rest_or_rouse(state);
         }
         self.keeper.due_at(state.table.next_timer());
@@ -164,21 +166,21 @@ impl Shell {
     }
 
     /// Delivers what needs the mutex; keeps what must be done without it.
-    fn sort_out(&self, state: &mut State, output: Output, mine: Mine, stepped: &mut Stepped) {
+    fn sort_out(&self, state: &mut State, output: Output, mine: Recipient, stepped: &mut StepResult) {
         match output {
-            Output::To(ticket, told) if mine == Mine::Ticket(ticket) => stepped.mail.told = Some(told),
+            Output::To(ticket, told) if mine == Recipient::Ticket(ticket) => stepped.mail.told = Some(told),
             Output::To(ticket, told) => {
                 // What ends the waiting is the last that comes to this mailbox.
                 let mailbox = match told {
-                    Told::Call(_) | Told::Sleep(_) => state.mailboxes.get(&ticket).cloned(),
+                    TaskEffect::Call(_) | TaskEffect::Sleep(_) => state.mailboxes.get(&ticket).cloned(),
                     _ => state.mailboxes.remove(&ticket),
                 };
                 stepped.wake.extend(mailbox.and_then(|mailbox| mailbox.put(told)));
             }
-            Output::Given(hold, result) if mine == Mine::Hold(hold) => stepped.mail.given = Some(result),
+            Output::Given(hold, result) if mine == Recipient::Hold(hold) => stepped.mail.given = Some(result),
             Output::Given(..) => {}
-            Output::ForHold(hold, sending) if mine == Mine::Hold(hold) => {
-                stepped.mail.told = Some(Told::Call(sending));
+            Output::ForHold(hold, sending) if mine == Recipient::Hold(hold) => {
+                stepped.mail.told = Some(TaskEffect::Call(sending));
             }
             Output::Lost(hold, name, report) => {
                 if let Some(cell) = state.lost.remove(&hold) {
@@ -205,22 +207,22 @@ impl Shell {
     }
 
     /// Starts a call on the callers' connections.
-    pub(crate) fn start(self: &Arc<Self>, sending: Sending) -> Flight {
+    pub(crate) fn start(self: &Arc<Self>, sending: Sending) -> InFlight {
         self.start_on(&self.store, sending)
     }
 
-    pub(crate) fn start_on(self: &Arc<Self>, store: &Arc<dyn Store>, sending: Sending) -> Flight {
+    pub(crate) fn start_on(self: &Arc<Self>, store: &Arc<dyn Store>, sending: Sending) -> InFlight {
         let Sending { context, request } = sending;
         match request {
             Request::Acquire(request) => {
                 self.tell(|| Event::Asked { names: request.names.as_slice() });
-                Flight::acquire(context, || store.acquire(request))
+                InFlight::acquire(context, || store.acquire(request))
             }
-            Request::Release(request) => Flight::release(context, || store.release(request)),
-            Request::Renew(leases) => Flight::renew(context, || store.renew(leases)),
+            Request::Release(request) => InFlight::release(context, || store.release(request)),
+            Request::Renew(leases) => InFlight::renew(context, || store.renew(leases)),
             Request::Watch(name) => {
                 let sink = self.hint_sink();
-                Flight::watch(context, || store.watch(self.client, name, sink))
+                InFlight::watch(context, || store.watch(self.client, name, sink))
             }
         }
     }
@@ -235,13 +237,13 @@ impl Shell {
                     Hint::All => Input::HintAll,
                     Hint::Held(name) => Input::HintHeld(name),
                 };
-                shell.step(input, Mine::Nothing);
+                shell.step(input, Recipient::Nothing);
             }
         })
     }
 
     /// Gives a hold back to the table. Whoever watches its lost signal is told that nothing was lost.
-    pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Mail {
+    pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Effects {
         let mut state = self.state();
         let cell = if state.lost.is_empty() { None } else { state.lost.remove(&hold) };
         let held = match self.is_heard() {
@@ -249,8 +251,8 @@ impl Shell {
             false => Duration::ZERO,
         };
         let stepped =
-            self.after(&mut state, Mine::Hold(hold), false, |table, now, out| table.release(now, hold, name, out));
-        let mail = Mail { held, ..stepped.send(self, state) };
+            self.after(&mut state, Recipient::Hold(hold), false, |table, now, out| table.release(now, hold, name, out));
+        let mail = Effects { held, ..stepped.send(self, state) };
         if let Some(cell) = cell {
             cell.release();
             contained("a waker", || cell.wake());
@@ -263,9 +265,9 @@ impl Shell {
     pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) -> (bool, Duration) {
         let mail = self.step_release(hold, name);
         let ok = !matches!(mail.given, Some(Err(_)));
-        if let Some(Told::Call(sending)) = mail.told {
+        if let Some(TaskEffect::Call(sending)) = mail.told {
             let flight = self.start(*sending);
-            self.adopt(flight, Mine::Hold(hold), Remains::Nothing);
+            self.adopt(flight, Recipient::Hold(hold), Remains::Nothing);
         }
         (ok, mail.held)
     }
@@ -280,7 +282,7 @@ impl Shell {
             return Ok(wait);
         }
         let watched: Vec<_> = holds.iter().filter_map(|(hold, _)| state.lost.remove(hold)).collect();
-        let stepped = self.after(&mut state, Mine::Nothing, false, |table, now, out| {
+        let stepped = self.after(&mut state, Recipient::Nothing, false, |table, now, out| {
             holds.iter().for_each(|(hold, name)| table.entrust(now, *hold, name, out));
         });
         stepped.send(self, state);
@@ -325,7 +327,7 @@ impl Shell {
         !self.keeper.has_ended()
     }
 
-    pub(crate) fn errand(&self) -> Errand {
+    pub(crate) fn errand(&self) -> TaskGuard {
         self.errands.begin()
     }
 
@@ -351,7 +353,7 @@ impl Shell {
 
 /// For whom a step is made: what is told to it is given back and not put into a mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mine {
+pub(crate) enum Recipient {
     Nothing,
     Ticket(TicketId),
     Hold(HoldId),
@@ -359,8 +361,8 @@ pub(crate) enum Mine {
 
 /// What a step told the one who made it.
 #[derive(Default)]
-pub(crate) struct Mail {
-    pub(crate) told: Option<Told>,
+pub(crate) struct Effects {
+    pub(crate) told: Option<TaskEffect>,
     pub(crate) given: Option<Result<leasehold_core::port::Released, Error>>,
     /// Of a release: how long it was held, where anybody listens.
     pub(crate) held: Duration,
@@ -369,8 +371,8 @@ pub(crate) struct Mail {
 /// A step whose consequences for others are not sent yet.
 #[must_use]
 #[derive(Default)]
-pub(crate) struct Stepped {
-    pub(crate) mail: Mail,
+pub(crate) struct StepResult {
+    pub(crate) mail: Effects,
     rest: Outputs,
     /// Tasks that have mail.
     wake: SmallVec<[std::task::Waker; 1]>,
@@ -380,9 +382,9 @@ pub(crate) struct Stepped {
     quiet: bool,
 }
 
-impl Stepped {
+impl StepResult {
     /// Lets the mutex go and does what is to be done without it.
-    pub(crate) fn send(self, shell: &Arc<Shell>, state: MutexGuard<'_, State>) -> Mail {
+    pub(crate) fn send(self, shell: &Arc<Shell>, state: MutexGuard<'_, State>) -> Effects {
         drop(state);
         // First those who lost a lock, then those who have it now.
         for cell in self.lost {

@@ -1,6 +1,6 @@
 //! What a client has in use and has done so far: plain counters, under the mutex that every step holds anyway.
 
-use leasehold_core::table::{How, Output, Request, Told};
+use leasehold_core::table::{How, Output, Request, TaskEffect};
 
 /// What a client has in use, and what it has done since it connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,7 +63,7 @@ impl Stats {
     #[inline]
     pub(crate) fn count(&mut self, output: &Output) {
         match output {
-            Output::To(_, Told::Granted(grants)) => {
+            Output::To(_, TaskEffect::Granted(grants)) => {
                 for grant in grants {
                     match grant.how {
                         How::Asked => self.grants += 1,
@@ -72,8 +72,8 @@ impl Stats {
                     }
                 }
             }
-            Output::To(_, Told::Busy(_)) => self.refusals += 1,
-            Output::To(_, Told::Call(sending)) | Output::ForHold(_, sending) | Output::Background(sending) => {
+            Output::To(_, TaskEffect::Busy(_)) => self.refusals += 1,
+            Output::To(_, TaskEffect::Call(sending)) | Output::ForHold(_, sending) | Output::Background(sending) => {
                 *self.calls.of(&sending.request) += 1;
             }
             Output::Lost(..) => self.losses += 1,

@@ -11,7 +11,7 @@ use leasehold::port::*;
 use leasehold::quorum::{Quorum, Settings};
 use leasehold::{Capability, Error, Fence, Identity, Name, Outcome};
 use leasehold_core::quorum::birth::Facts;
-use leasehold_core::quorum::{Ballot, Member, Server, Upheld, Vote};
+use leasehold_core::quorum::{Ballot, Member, RenewedVote, Server, Vote};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use tokio::sync::watch;
 
@@ -118,7 +118,7 @@ impl Member for Handle {
         self.0.ballots.fetch_add(1, Ordering::SeqCst);
         self.0.when_open(move |server, at| server.vote(at, FACTS, Duration::ZERO, &ballot))
     }
-    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<Upheld>> {
+    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<RenewedVote>> {
         self.0.when_open(move |server, at| server.uphold(at, FACTS, Duration::ZERO, &leases))
     }
     fn withdraw(&self, request: Release) -> Call<Reply<Released>> {
@@ -239,7 +239,7 @@ async fn silence_says_nothing() {
         name: name(),
         owner: request.owner,
         fence: Some(first.block.first),
-        give: Give::Hold(request.request),
+        give: ReleaseScope::Hold(request.request),
         last_used: None,
         linger: Duration::ZERO,
         rejoin: false,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{
-    Attempt, Break, Client, ClientBuilder, Error, Guard, Holder, Lock, LostOne, LostSignal, MultiGuard, MultiLock,
+    Attempt, Break, Client, ClientBuilder, Error, Guard, Holder, Lock, LostMember, LostSignal, MultiGuard, MultiLock,
     Owner, Status, blocking, lock_all,
 };
 
@@ -20,7 +20,7 @@ fn types_cross_threads() {
     is_send_and_sync::<Guard>();
     is_send_and_sync::<MultiLock>();
     is_send_and_sync::<MultiGuard>();
-    is_send_and_sync::<LostOne>();
+    is_send_and_sync::<LostMember>();
     is_send_and_sync::<Attempt>();
     is_send_and_sync::<LostSignal>();
     is_send_and_sync::<Owner>();

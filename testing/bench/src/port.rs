@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::port::{
-    About, Acquire, Acquired, ClientId, Give, Mode, Names, Release, Released, RequestId, StoreOwner, StoreTime,
+    About, Acquire, Acquired, ClientId, Mode, Names, Release, ReleaseScope, Released, RequestId, StoreOwner, StoreTime,
 };
 use leasehold::{Fence, Name, Store};
 use leasehold_file::{Config, File};
@@ -63,7 +63,7 @@ fn give(name: Name, request: RequestId, fence: Fence) -> Release {
         name,
         owner: StoreOwner::Private(request),
         fence: Some(fence),
-        give: Give::Hold(request),
+        give: ReleaseScope::Hold(request),
         last_used: Some(fence),
         linger: Duration::ZERO,
         rejoin: false,

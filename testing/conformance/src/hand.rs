@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, Break, ClientId, Give, Granted, Inspected, Lease, Mode, Names, Release, Released, Renew,
+    Acquire, Acquired, Break, ClientId, Granted, Inspected, Lease, Mode, Names, Release, ReleaseScope, Released, Renew,
     Renewed, RequestId, StoreOwner, StoreTime,
 };
 use leasehold::{Error, Fence, Name, Store};
@@ -86,7 +86,7 @@ impl Hand {
             name: taken.names.first().clone(),
             owner: taken.owner.clone(),
             fence,
-            give: Give::Hold(taken.request),
+            give: ReleaseScope::Hold(taken.request),
             last_used: fence,
             linger: Duration::ZERO,
             rejoin: false,

@@ -2,9 +2,9 @@
 
 use leasehold_core::options::Term;
 use leasehold_core::planted::Bug;
-use leasehold_core::port::{About, Give, Release, Released};
+use leasehold_core::port::{About, Release, ReleaseScope, Released};
 use leasehold_core::table::{
-    Grant, HoldId, How, Input, Loss, Output, Outputs, Request, Settings, Table, TicketId, Told,
+    Grant, HoldId, How, Input, Loss, Output, Outputs, Request, Settings, Table, TaskEffect, TicketId,
 };
 use leasehold_core::{ClientId, Error, ErrorKind, Moment, RequestId, StoreClock};
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl World {
             Output::RenewalFailed(..) | Output::RenewalLate(..) => {}
             Output::ForHold(hold, sending) => {
                 let number = match &sending.request {
-                    Request::Release(Release { give: Give::Hold(id), .. }) => Some(id.number),
+                    Request::Release(Release { give: ReleaseScope::Hold(id), .. }) => Some(id.number),
                     _ => None,
                 };
                 if let Some(giving) = self.processes[client].giving.iter_mut().find(|giving| giving.hold == hold) {
@@ -152,24 +152,24 @@ impl World {
         self.must(verdict);
     }
 
-    fn told(&mut self, client: usize, ticket: TicketId, told: Told) {
+    fn told(&mut self, client: usize, ticket: TicketId, told: TaskEffect) {
         let Some(task) = self.processes[client].task_of(ticket) else {
             return self.told_nobody(client, told);
         };
         self.check_told(client, task, &told);
         match told {
-            Told::Granted(grants) => self.granted(client, task, &grants),
-            Told::Busy(busy) => {
+            TaskEffect::Granted(grants) => self.granted(client, task, &grants),
+            TaskEffect::Busy(busy) => {
                 self.story
                     .tell(self.at, Who::Task(client, task), None, || format!("is told that {} is busy", busy.name));
                 self.end_wanting(client, task);
             }
-            Told::Failed(error) => {
+            TaskEffect::Failed(error) => {
                 self.story.tell(self.at, Who::Task(client, task), None, || format!("is told: {error}"));
                 self.end_wanting(client, task);
             }
-            Told::Extended => self.end_wanting(client, task),
-            Told::Call(sending) => {
+            TaskEffect::Extended => self.end_wanting(client, task),
+            TaskEffect::Call(sending) => {
                 let after = self.chance.within(0..(2 * self.processes[client].latency + 1).min(MS / 10));
                 let now = (self.now(client), self.processes[client].skipped);
                 let task_state = &mut self.processes[client].tasks[task];
@@ -186,27 +186,29 @@ impl World {
                     self.step(client, Input::Unsent(sending.context));
                 }
             }
-            Told::Sleep(until) => self.sleep(client, task, until),
+            TaskEffect::Sleep(until) => self.sleep(client, task, until),
         }
     }
 
     /// Whether a task may be told this now.
-    fn check_told(&mut self, client: usize, task: usize, told: &Told) {
+    fn check_told(&mut self, client: usize, task: usize, told: &TaskEffect) {
         let Some(want) = &self.processes[client].tasks[task].want else { return };
         let scene = self.scene();
         let verdict = match (told, want.extends) {
-            (Told::Extended, Some(extension)) => extending::extended(&scene, client, extension),
-            (Told::Failed(error), Some(extension)) if error.kind() == ErrorKind::Lost => {
+            (TaskEffect::Extended, Some(extension)) => extending::extended(&scene, client, extension),
+            (TaskEffect::Failed(error), Some(extension)) if error.kind() == ErrorKind::Lost => {
                 extending::refused(&scene, client, extension)
             }
-            (Told::Failed(error), None) if error.kind() == ErrorKind::Closed => closing::failed(&scene, client, error),
-            (Told::Failed(error), None) if error.is_retryable() && !want.again => {
+            (TaskEffect::Failed(error), None) if error.kind() == ErrorKind::Closed => {
+                closing::failed(&scene, client, error)
+            }
+            (TaskEffect::Failed(error), None) if error.is_retryable() && !want.again => {
                 patience::failed(&scene, client, want)
             }
-            (Told::Granted(_) | Told::Busy(_), _) => tries::answered(&scene, client, want),
+            (TaskEffect::Granted(_) | TaskEffect::Busy(_), _) => tries::answered(&scene, client, want),
             _ => Ok(()),
         };
-        let lengthened = want.extends.filter(|_| matches!(told, Told::Extended));
+        let lengthened = want.extends.filter(|_| matches!(told, TaskEffect::Extended));
         self.must(verdict);
         if let Some(extension) = lengthened {
             self.may_last(client, extension);
@@ -222,14 +224,14 @@ impl World {
     }
 
     /// The task behind a ticket has gone: a grant is given back at once, a call is not sent.
-    fn told_nobody(&mut self, client: usize, told: Told) {
+    fn told_nobody(&mut self, client: usize, told: TaskEffect) {
         match told {
-            Told::Granted(_) => self.must(Err(crate::invariants::Violation {
+            TaskEffect::Granted(_) => self.must(Err(crate::invariants::Violation {
                 invariant: "nothing left over",
                 name: None,
                 what: format!("client {client} grants to a task that has cancelled"),
             })),
-            Told::Call(sending) => self.step(client, Input::Unsent(sending.context)),
+            TaskEffect::Call(sending) => self.step(client, Input::Unsent(sending.context)),
             _ => {}
         }
     }

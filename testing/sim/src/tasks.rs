@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::table::{Input, TicketId, Want};
+use leasehold_core::table::{AcquireRequest, Input, TicketId};
 use leasehold_core::{Moment, Names, Options, Owner, Term};
 
 use crate::beliefs::Belief;
@@ -59,7 +59,7 @@ impl World {
             let who = owner.as_explicit().map_or("", |id| &**id);
             format!("wants {names:?} {who} {:?} as {ticket:?}{}", options.term, if once { " once" } else { "" })
         });
-        let want = Want {
+        let want = AcquireRequest {
             names: names.clone(),
             owner: owner.clone(),
             options: options.clone(),

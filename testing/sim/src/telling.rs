@@ -24,7 +24,7 @@ pub(crate) fn request(request: &Request) -> String {
             short(&give.owner.to_string()),
             give.fence,
             match give.give {
-                leasehold_core::port::Give::Hold(id) => format!("hold {}", id.number),
+                leasehold_core::port::ReleaseScope::Hold(id) => format!("hold {}", id.number),
                 other => format!("{other:?}"),
             },
             if give.rejoin { ", rejoin" } else { "" }

@@ -1,6 +1,6 @@
 //! Calls, answers and hints on their way between processes and the store.
 
-use leasehold_core::port::{Acquired, Give, Released, Renewed};
+use leasehold_core::port::{Acquired, ReleaseScope, Released, Renewed};
 use leasehold_core::reference::Hints;
 use leasehold_core::table::{Answer, Context, Input, Request, Sending};
 use leasehold_core::{Error, ErrorKind, Name, Outcome};
@@ -177,7 +177,7 @@ impl World {
             }
             (Ask::Call(Request::Release(request)), Some(Answer::Release(Ok(answered)))) => {
                 let number = self.name_number(&request.name);
-                if let (Give::Hold(id), true) = (request.give, answered.result != Released::NotHeld) {
+                if let (ReleaseScope::Hold(id), true) = (request.give, answered.result != Released::NotHeld) {
                     self.taken_back.insert((id, number));
                 }
                 if let Released::StillHeld(_) = answered.result {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Answered, Busy, Holder, Mode, News, Released, Reply};
-use leasehold_core::quorum::{Attempt, Clocks, Hold, PerServer, Rules, Standing, Sweep, Verdict, Vote, Voted};
+use leasehold_core::port::{Acquire, Answered, Busy, Holder, Mode, Notification, Released, Reply};
+use leasehold_core::quorum::{Attempt, Clocks, Hold, PerServer, Rules, Sweep, Verdict, Vote, Voted, VotingStatus};
 use leasehold_core::waiting::Rng;
 use leasehold_core::{
     ClientId, Error, ErrorKind, Fence, Moment, Name, Names, Outcome, RequestId, StoreOwner, StoreTime,
@@ -55,7 +55,7 @@ fn request(names: &[Name]) -> Acquire {
 
 fn took(now: u64) -> Reply<Vote> {
     let voted = Voted::Took { left: Duration::from_secs(30) };
-    Ok(Answered { at: store(now), result: Vote { standing: Standing::Votes, voted } })
+    Ok(Answered { at: store(now), result: Vote { standing: VotingStatus::Votes, voted } })
 }
 
 fn held(servers: usize, names: &[Name]) -> (Rules, Hold) {
@@ -116,9 +116,9 @@ fn who_missed_a_grant_may_join_it() {
     assert_eq!(hold.vacant().collect::<Vec<_>>(), [4], "it has it");
     let said = |standing| Ok(Answered { at: store(60), result: Vote { standing, voted: Voted::TooLate } });
     let mut recovering = hold.clone();
-    recovering.voted(at(60), &clocks, 4, 1, at(0), said(Standing::Recovering { left: MS }));
+    recovering.voted(at(60), &clocks, 4, 1, at(0), said(VotingStatus::Recovering { left: MS }));
     assert_eq!(recovering.vacant().next(), None, "a server that recovers was to be asked");
-    hold.voted(at(60), &clocks, 4, 1, at(0), said(Standing::Votes));
+    hold.voted(at(60), &clocks, 4, 1, at(0), said(VotingStatus::Votes));
     assert_eq!(hold.vacant().collect::<Vec<_>>(), [4], "it heard of it too late");
     hold.release();
     let term = Duration::from_secs(30);
@@ -131,17 +131,17 @@ fn nothing_is_certain_before_so_many_were_heard_of() {
     let name = Name::new("l").unwrap();
     let vote = |standing, voted| Ok(Answered { at: store(1), result: Vote { standing, voted } });
     let busy = || {
-        let busy = Busy { name: name.clone(), holder: None, free_in: None, news: News::default() };
+        let busy = Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
         Voted::Busy(Box::new(busy))
     };
     let left = Duration::from_secs(30);
-    let recovers = Standing::Recovering { left };
+    let recovers = VotingStatus::Recovering { left };
     let failed = |kind| Err(Error::new(kind, "call", "no").with_outcome(Outcome::NotApplied));
     let replies: [Reply<Vote>; 8] = [
         took(1),
-        vote(Standing::Votes, Voted::Held { left, last: Fence::NONE }),
-        vote(Standing::Votes, busy()),
-        vote(Standing::Votes, Voted::TooLate),
+        vote(VotingStatus::Votes, Voted::Held { left, last: Fence::NONE }),
+        vote(VotingStatus::Votes, busy()),
+        vote(VotingStatus::Votes, Voted::TooLate),
         vote(recovers, Voted::Took { left }),
         vote(recovers, busy()),
         failed(ErrorKind::Unreachable),
@@ -268,7 +268,7 @@ fn what_an_earlier_round_left_is_given_back() {
     let (rules, clocks) = (rules(3), clocks(3, 0));
     let left_out: PerServer<_> = (0..3).map(|_| None).collect();
     let (mut attempt, _) = Attempt::begin(&rules, request(&[name]), at(0), &clocks, left_out);
-    let vote = |voted| Ok(Answered { at: store(1), result: Vote { standing: Standing::Votes, voted } });
+    let vote = |voted| Ok(Answered { at: store(1), result: Vote { standing: VotingStatus::Votes, voted } });
     let held = || vote(Voted::Held { left: Duration::from_secs(30), last: Fence::NONE });
     attempt.voted(at(1), &clocks, 0, 1, at(0), held());
     assert_eq!(attempt.voted(at(1), &clocks, 1, 1, at(0), held()).len(), 3, "a second round");
@@ -298,11 +298,11 @@ fn whoever_is_named_is_named_by_servers_that_vote() {
             broken: false,
             about: Default::default(),
         };
-        let busy = Busy { name: name.clone(), holder: Some(holder), free_in: None, news: News::default() };
+        let busy = Busy { name: name.clone(), holder: Some(holder), free_in: None, news: Notification::default() };
         Ok(Answered { at: store(1), result: Vote { standing, voted: Voted::Busy(Box::new(busy)) } })
     };
-    let recovers = Standing::Recovering { left: MS };
-    for (server, said) in [(0, busy(Standing::Votes, 1)), (1, busy(recovers, 2)), (2, busy(recovers, 2))] {
+    let recovers = VotingStatus::Recovering { left: MS };
+    for (server, said) in [(0, busy(VotingStatus::Votes, 1)), (1, busy(recovers, 2)), (2, busy(recovers, 2))] {
         attempt.voted(at(1), &clocks, server, 1, at(0), said);
     }
     for now in [1, 50] {
@@ -368,7 +368,7 @@ fn one_spoiled_fence_does_not_spoil_the_others() {
     let first = sends[0].ballot.block.first;
     let held = |last| {
         let voted = Voted::Held { left: Duration::from_secs(30), last };
-        Ok(Answered { at: store(1), result: Vote { standing: Standing::Votes, voted } })
+        Ok(Answered { at: store(1), result: Vote { standing: VotingStatus::Votes, voted } })
     };
     let far = Fence::new(1 << 52);
     let dead = Error::new(ErrorKind::Unreachable, "call", "refused").with_outcome(Outcome::NotApplied);

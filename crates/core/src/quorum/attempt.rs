@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::birth::Standing;
+use super::birth::VotingStatus;
 use super::clocks::{Clocks, is_near};
 use super::member::{Ballot, Vote, Voted};
 use super::{PerServer, Rules, Said};
 use crate::error::{Error, Outcome};
 use crate::fence::{Block, Fence};
 use crate::planted::Bug;
-use crate::port::{Acquire, Answered, Busy, Give, Granted, Release, Reply};
+use crate::port::{Acquire, Answered, Busy, Granted, Release, ReleaseScope, Reply};
 use crate::time::{Moment, StoreTime};
 use crate::waiting::Rng;
 
@@ -49,7 +49,7 @@ pub struct Attempt {
     round: u32,
     block: Block,
     ends: Moment,
-    seats: PerServer<Seat>,
+    seats: PerServer<ReplicaState>,
     /// When whoever asked is answered at the latest.
     answer_by: Moment,
     /// A majority granted this before: it is asked whether it still does.
@@ -60,7 +60,7 @@ pub struct Attempt {
 
 /// Where one server stands.
 #[derive(Clone, Debug, Default)]
-struct Seat {
+struct ReplicaState {
     /// Ballots that were sent and not answered.
     open: u32,
     /// The last moment at which one of them can be executed.
@@ -69,11 +69,11 @@ struct Seat {
     touched: bool,
     /// It held them, whatever it said after that.
     had: bool,
-    said: Option<Heard>,
+    said: Option<ReplicaReply>,
 }
 
 #[derive(Clone, Debug)]
-enum Heard {
+enum ReplicaReply {
     Vote {
         sent: Moment,
         vote: Vote,
@@ -83,25 +83,26 @@ enum Heard {
     Silent,
 }
 
-impl Seat {
+impl ReplicaState {
     fn votes_for(&self) -> Option<Moment> {
         match &self.said {
-            Some(Heard::Vote { sent, vote: Vote { standing: Standing::Votes, voted: Voted::Took { left } } }) => {
-                Some(*sent + *left)
-            }
+            Some(ReplicaReply::Vote {
+                sent,
+                vote: Vote { standing: VotingStatus::Votes, voted: Voted::Took { left } },
+            }) => Some(*sent + *left),
             _ => None,
         }
     }
 
     /// The names are ours there, and it votes, but for no fence that was proposed.
     fn holds(&self) -> bool {
-        let Some(Heard::Vote { vote, .. }) = &self.said else { return false };
+        let Some(ReplicaReply::Vote { vote, .. }) = &self.said else { return false };
         vote.standing.votes() && matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. })
     }
 
     fn busy(&self) -> Option<&Busy> {
         match &self.said {
-            Some(Heard::Vote { vote: Vote { voted: Voted::Busy(busy), .. }, .. }) => Some(busy),
+            Some(ReplicaReply::Vote { vote: Vote { voted: Voted::Busy(busy), .. }, .. }) => Some(busy),
             _ => None,
         }
     }
@@ -109,23 +110,23 @@ impl Seat {
     /// It does not have the names, as far as is known, and may vote for them yet.
     fn is_vacant(&self) -> bool {
         match &self.said {
-            Some(Heard::Vote { vote, .. }) => {
+            Some(ReplicaReply::Vote { vote, .. }) => {
                 vote.standing.votes() && matches!(vote.voted, Voted::Busy(_) | Voted::TooLate)
             }
-            Some(Heard::Failed(error)) => error.is_retryable(),
-            Some(Heard::Silent) | None => true,
+            Some(ReplicaReply::Failed(error)) => error.is_retryable(),
+            Some(ReplicaReply::Silent) | None => true,
         }
     }
 
     /// It answered, and its vote does not count for this attempt.
     fn is_without(&self) -> bool {
-        matches!(self.said, Some(Heard::Vote { .. })) && self.votes_for().is_none()
+        matches!(self.said, Some(ReplicaReply::Vote { .. })) && self.votes_for().is_none()
     }
 
     /// Why it cannot be asked for a vote, now or later.
     fn unfit(&self) -> Option<&Error> {
         match &self.said {
-            Some(Heard::Failed(error)) if !error.is_retryable() => Some(error),
+            Some(ReplicaReply::Failed(error)) if !error.is_retryable() => Some(error),
             _ => None,
         }
     }
@@ -133,19 +134,19 @@ impl Seat {
     /// Nothing was heard of it in time, or it heard of us too late.
     fn is_silent(&self) -> bool {
         match &self.said {
-            Some(Heard::Silent) | None => true,
-            Some(Heard::Vote { vote, .. }) => matches!(vote.voted, Voted::TooLate),
-            Some(Heard::Failed(_)) => false,
+            Some(ReplicaReply::Silent) | None => true,
+            Some(ReplicaReply::Vote { vote, .. }) => matches!(vote.voted, Voted::TooLate),
+            Some(ReplicaReply::Failed(_)) => false,
         }
     }
 
     fn is_up(&self) -> bool {
-        matches!(&self.said, Some(Heard::Vote { vote, .. }) if vote.standing.votes())
+        matches!(&self.said, Some(ReplicaReply::Vote { vote, .. }) if vote.standing.votes())
     }
 
     /// It said last that it does not have the names for us.
     fn refused(&self) -> bool {
-        matches!(&self.said, Some(Heard::Vote { vote, .. }) if matches!(vote.voted, Voted::Busy(_) | Voted::TooLate))
+        matches!(&self.said, Some(ReplicaReply::Vote { vote, .. }) if matches!(vote.voted, Voted::Busy(_) | Voted::TooLate))
     }
 
     /// Until when ballots can still be executed there, if so.
@@ -174,8 +175,11 @@ impl Attempt {
         clocks: &Clocks,
         left_out: PerServer<Option<Option<Error>>>,
     ) -> (Self, Vec<Send>) {
-        let silent = |error: Option<Error>| Some(error.map_or(Heard::Silent, Heard::Failed));
-        let seat = |left_out: Option<Option<Error>>| Seat { said: left_out.and_then(silent), ..Seat::default() };
+        let silent = |error: Option<Error>| Some(error.map_or(ReplicaReply::Silent, ReplicaReply::Failed));
+        let seat = |left_out: Option<Option<Error>>| ReplicaState {
+            said: left_out.and_then(silent),
+            ..ReplicaState::default()
+        };
         let mut attempt = Self {
             rules: rules.clone(),
             began: now,
@@ -231,11 +235,11 @@ impl Attempt {
         let (round, block) = (self.round, self.block);
         let mut sends = Vec::with_capacity(self.seats.len());
         for (server, seat) in self.seats.iter_mut().enumerate() {
-            if matches!(seat.said, Some(Heard::Failed(_) | Heard::Silent)) || seat.busy().is_some() {
+            if matches!(seat.said, Some(ReplicaReply::Failed(_) | ReplicaReply::Silent)) || seat.busy().is_some() {
                 continue;
             }
             let Some(latest) = clocks.latest(server, now) else {
-                seat.said = Some(Heard::Silent);
+                seat.said = Some(ReplicaReply::Silent);
                 continue;
             };
             let not_after = latest + limit;
@@ -265,14 +269,14 @@ impl Attempt {
                 seat.open = seat.open.saturating_sub(1);
                 seat.had |= matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. });
                 let sent = if self.rules.planted.is(Bug::ValidityFromReply) { now } else { sent };
-                Heard::Vote { sent, vote }
+                ReplicaReply::Vote { sent, vote }
             }
             // It was not sent, or may be executed until its `not_after`.
             Err(error) => {
                 if error.outcome() == Outcome::NotApplied {
                     seat.open = seat.open.saturating_sub(1);
                 }
-                Heard::Failed(error)
+                ReplicaReply::Failed(error)
             }
         };
         if round != self.round {
@@ -288,7 +292,7 @@ impl Attempt {
             return Vec::new();
         }
         for seat in self.seats.iter_mut().filter(|seat| seat.said.is_none()) {
-            seat.said = Some(Heard::Silent);
+            seat.said = Some(ReplicaReply::Silent);
         }
         self.count(now, clocks)
     }
@@ -307,7 +311,7 @@ impl Attempt {
         let (servers, majority) = (self.seats.len(), self.rules.majority());
         let took = self.seats.iter().filter(|seat| seat.votes_for().is_some()).count();
         let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
-        let unfit = self.seats.iter().filter_map(Seat::unfit).count();
+        let unfit = self.seats.iter().filter_map(ReplicaState::unfit).count();
         let granted = majority.saturating_sub(took);
         let lost = (took + open + 1).saturating_sub(majority);
         // Where servers are left out one more decides that it is lost; what is said then needs others.
@@ -326,7 +330,7 @@ impl Attempt {
             return Vec::new();
         }
         let known = self.seats.iter().filter_map(|seat| match &seat.said {
-            Some(Heard::Vote { vote: Vote { voted: Voted::Held { last, .. }, .. }, .. }) => Some(*last),
+            Some(ReplicaReply::Vote { vote: Vote { voted: Voted::Held { last, .. }, .. }, .. }) => Some(*last),
             _ => None,
         });
         // No higher than needed: a fence that is far from the clocks is taken by nobody, and one server's must not spoil the others'.
@@ -346,7 +350,7 @@ impl Attempt {
             return None;
         }
         let majority = self.rules.majority();
-        let mut ends: PerServer<Moment> = self.seats.iter().filter_map(Seat::votes_for).collect();
+        let mut ends: PerServer<Moment> = self.seats.iter().filter_map(ReplicaState::votes_for).collect();
         let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
         if ends.len() >= majority {
             (self.decided, self.granted) = (true, true);
@@ -400,25 +404,26 @@ impl Attempt {
 
     /// Whoever is asked and says nothing in time is as likely to be busy as to be down.
     fn may_be_busy(&self) -> usize {
-        let slow = |seat: &Seat| seat.touched && matches!(seat.said, Some(Heard::Silent));
+        let slow = |seat: &ReplicaState| seat.touched && matches!(seat.said, Some(ReplicaReply::Silent));
         self.seats.iter().filter(|seat| seat.busy().is_some() || slow(seat)).count()
     }
 
     /// Whether nothing would be better later: no majority is without servers that are unfit.
     fn is_hopeless(&self) -> bool {
-        self.seats.iter().filter_map(Seat::unfit).count() > self.seats.len() - self.rules.majority()
+        self.seats.iter().filter_map(ReplicaState::unfit).count() > self.seats.len() - self.rules.majority()
     }
 
     fn refusal(&self, now: Moment, rng: &mut Rng) -> Verdict {
         let majority = self.rules.majority();
-        let busy: PerServer<&Busy> = self.seats.iter().filter_map(Seat::busy).collect();
+        let busy: PerServer<&Busy> = self.seats.iter().filter_map(ReplicaState::busy).collect();
         if self.too_few() {
-            let silent = self.seats.iter().all(Seat::is_silent);
+            let silent = self.seats.iter().all(ReplicaState::is_silent);
             return Verdict::Failed { error: self.failure(), silent };
         }
         let same = |one: &&Busy| busy.iter().filter(|other| is_same(one, other)).count();
         // A server that recovers may have what was tried there since, and has forgotten who holds it.
-        let voting: PerServer<&Busy> = self.seats.iter().filter(|seat| seat.is_up()).filter_map(Seat::busy).collect();
+        let voting: PerServer<&Busy> =
+            self.seats.iter().filter(|seat| seat.is_up()).filter_map(ReplicaState::busy).collect();
         let told = |one: &&Busy| voting.iter().filter(|other| is_same(one, other)).count();
         let most = busy.iter().copied().max_by_key(|one| (told(one), same(one))).expect("somebody is busy");
         let split = same(&most) < majority;
@@ -450,10 +455,10 @@ impl Attempt {
     fn failure(&self) -> Error {
         let said = self.seats.iter().enumerate().map(|(server, seat)| {
             let said = match &seat.said {
-                Some(Heard::Vote { vote: Vote { standing: Standing::Recovering { left }, .. }, .. }) => {
+                Some(ReplicaReply::Vote { vote: Vote { standing: VotingStatus::Recovering { left }, .. }, .. }) => {
                     Said::Recovering(*left)
                 }
-                Some(Heard::Vote { vote, .. }) => Said::Fine(match vote.voted {
+                Some(ReplicaReply::Vote { vote, .. }) => Said::Fine(match vote.voted {
                     Voted::Took { .. } => "votes for it",
                     // Another client's proposal was ahead of ours: a higher one is made where a majority could take it.
                     Voted::Held { last, .. } if last >= self.block.first => "votes for it with a higher fence",
@@ -463,12 +468,12 @@ impl Attempt {
                     Voted::Busy(_) => "is busy",
                     Voted::TooLate => "was asked too late",
                 }),
-                Some(Heard::Failed(error)) => Said::Failed(error),
-                Some(Heard::Silent) | None => Said::Silent,
+                Some(ReplicaReply::Failed(error)) => Said::Failed(error),
+                Some(ReplicaReply::Silent) | None => Said::Silent,
             };
             (server, said)
         });
-        match self.seats.iter().find_map(Seat::unfit) {
+        match self.seats.iter().find_map(ReplicaState::unfit) {
             Some(error) if self.is_hopeless() => error.clone(),
             _ => self.rules.no_quorum("acquire", Outcome::NotApplied, said),
         }
@@ -477,8 +482,8 @@ impl Attempt {
     /// Which servers did not answer in time, for [`Health`](super::Health).
     pub fn silent(&self) -> impl Iterator<Item = (usize, Option<&Error>)> {
         self.seats.iter().enumerate().filter_map(|(server, seat)| match &seat.said {
-            Some(Heard::Silent) if seat.touched => Some((server, None)),
-            Some(Heard::Failed(error)) if seat.touched => Some((server, Some(error))),
+            Some(ReplicaReply::Silent) if seat.touched => Some((server, None)),
+            Some(ReplicaReply::Failed(error)) if seat.touched => Some((server, Some(error))),
             _ => None,
         })
     }
@@ -516,7 +521,7 @@ impl Attempt {
     /// What may be left behind: for each server, none where nothing can be, else until when ballots can still be executed there, if so.
     pub fn traces(&self) -> PerServer<Option<Option<StoreTime>>> {
         let only_granted = self.rules.planted.is(Bug::ReleaseOnlyGranted);
-        let of = |seat: &Seat| {
+        let of = |seat: &ReplicaState| {
             let open = seat.open_until();
             let may_have = seat.had || !only_granted && (!seat.refused() || open.is_some());
             (seat.touched && may_have).then_some(open)
@@ -531,7 +536,7 @@ impl Attempt {
             name: name.clone(),
             owner: self.request.owner.clone(),
             fence: None,
-            give: Give::Hold(self.request.request),
+            give: ReleaseScope::Hold(self.request.request),
             last_used: None,
             linger: Duration::ZERO,
             rejoin: false,

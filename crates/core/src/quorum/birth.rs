@@ -12,7 +12,7 @@ use crate::time::StoreTime;
 
 /// Whether a server's answers count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum VotingStatus {
     /// They do.
     Votes,
     /// It may have forgotten what it granted.
@@ -22,7 +22,7 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl VotingStatus {
     /// Whether the answers count.
     pub fn votes(self) -> bool {
         self == Self::Votes
@@ -31,7 +31,7 @@ impl Standing {
 
 /// What a server keeps of its birth.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Birth {
+pub struct ServerEpoch {
     /// The run of the server that it is of.
     pub run: u64,
     /// Since when nothing was forgotten.
@@ -61,12 +61,12 @@ pub struct Facts {
 ///
 /// [`ErrorKind::Unfit`] where the servers are used with another quarantine.
 pub fn examine(
-    kept: Option<&Birth>,
+    kept: Option<&ServerEpoch>,
     now: StoreTime,
     facts: Facts,
     quarantine: Duration,
     planted: Planted,
-) -> Result<(Birth, Standing), Error> {
+) -> Result<(ServerEpoch, VotingStatus), Error> {
     if let Some(kept) = kept.filter(|kept| kept.quarantine != quarantine) {
         let what = format!("this server is used with a quarantine of {:?}, and not of {quarantine:?}", kept.quarantine);
         return Err(Error::new(ErrorKind::Unfit, "acquire", what).with_hint("give every client the same `quarantine`"));
@@ -82,8 +82,8 @@ pub fn examine(
     };
     let born = if planted.is(Bug::QuarantineByUptime) { facts.started } else { born };
     let left = if planted.is(Bug::NoQuarantine) { Duration::ZERO } else { (born + quarantine).since(now) };
-    let standing = if left.is_zero() { Standing::Votes } else { Standing::Recovering { left } };
-    Ok((Birth { run: facts.run, born, quarantine, synced: facts.synced }, standing))
+    let standing = if left.is_zero() { VotingStatus::Votes } else { VotingStatus::Recovering { left } };
+    Ok((ServerEpoch { run: facts.run, born, quarantine, synced: facts.synced }, standing))
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
         Facts { run, started: at(started), untouched: true, synced: false }
     }
 
-    fn votes(kept: Option<&Birth>, now: u64, facts: Facts) -> (Birth, bool) {
+    fn votes(kept: Option<&ServerEpoch>, now: u64, facts: Facts) -> (ServerEpoch, bool) {
         let (birth, standing) = examine(kept, at(now), facts, MINUTE, Planted::default()).unwrap();
         (birth, standing.votes())
     }

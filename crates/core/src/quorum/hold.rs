@@ -10,20 +10,20 @@ use crate::error::Outcome;
 use crate::fence::{Block, Fence};
 use crate::name::{Name, Names};
 use crate::planted::Bug;
-use crate::port::{Acquire, Give, Release, Reply};
+use crate::port::{Acquire, Release, ReleaseScope, Reply};
 use crate::time::{Moment, StoreTime};
 
 /// What a majority granted.
 #[derive(Clone, Debug)]
 pub struct Hold {
     attempt: Attempt,
-    anew: PerServer<Anew>,
+    anew: PerServer<Rejoin>,
     released: bool,
 }
 
 /// A server that was asked anew.
 #[derive(Clone, Copy, Debug, Default)]
-struct Anew {
+struct Rejoin {
     /// The `not_after` of the ballot that is not answered.
     open: Option<StoreTime>,
     /// When none of its ballots can be executed any more.
@@ -33,7 +33,7 @@ struct Anew {
 impl Hold {
     /// What an attempt was granted.
     pub fn of(attempt: Attempt) -> Self {
-        let anew = attempt.traces().iter().map(|_| Anew::default()).collect();
+        let anew = attempt.traces().iter().map(|_| Rejoin::default()).collect();
         Self { attempt, anew, released: false }
     }
 
@@ -50,7 +50,7 @@ impl Hold {
     /// The same ballots once more. Those that asked anew and are not answered are the attempt's own from then on.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Attempt, Vec<Send>) {
         let (mut again, sends) = self.attempt.repeat(now, clocks);
-        for (server, Anew { open, until }) in self.anew.iter().enumerate() {
+        for (server, Rejoin { open, until }) in self.anew.iter().enumerate() {
             if open.is_some() {
                 again.is_open_until(server, *until);
             }
@@ -87,14 +87,14 @@ impl Hold {
     ) -> Option<Ballot> {
         let latest = clocks.latest(server, now)?;
         // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
-        let Anew { open, until } = self.anew[server];
+        let Rejoin { open, until } = self.anew[server];
         let released = self.released && !rules.planted.is(Bug::AnewAfterRelease);
         // A server that is asked anew takes the fences whatever it gave out since: only what a majority has may be asked for so.
         if !self.attempt.is_granted() || released || open.is_some() && latest <= until {
             return None;
         }
         let not_after = latest + rules.limit(term);
-        self.anew[server] = Anew { open: Some(not_after), until: not_after.max(until) };
+        self.anew[server] = Rejoin { open: Some(not_after), until: not_after.max(until) };
         let request = self.attempt.request();
         let acquire = Acquire {
             names: Names::new(names.iter().cloned()).ok()?,
@@ -112,7 +112,7 @@ impl Hold {
     ///
     /// It may be one from before a repeat: that says nothing of the ballot that is open now.
     pub fn asked_anew(&mut self, server: usize, not_after: StoreTime, now: StoreTime, reply: &Reply<Vote>) {
-        let Anew { open, until } = &mut self.anew[server];
+        let Rejoin { open, until } = &mut self.anew[server];
         let surely = match reply {
             Ok(_) => true,
             Err(error) => error.outcome() == Outcome::NotApplied || now > *until,
@@ -132,7 +132,7 @@ impl Hold {
     pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
         self.released = true;
         let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
-        let of = |(server, Anew { open, until }): (usize, &Anew)| {
+        let of = |(server, Rejoin { open, until }): (usize, &Rejoin)| {
             let anew = (reckoned && open.is_some()).then_some(*until);
             let was_asked = self.attempt.was_asked(server) || *until > StoreTime::default();
             was_asked.then(|| self.attempt.open_until(server).max(anew))
@@ -142,13 +142,13 @@ impl Hold {
 
     /// The request under which every server has it.
     pub fn giving(&self, release: Release) -> Release {
-        Release { fence: None, give: Give::Hold(self.attempt.request().request), ..release }
+        Release { fence: None, give: ReleaseScope::Hold(self.attempt.request().request), ..release }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Standing, Verdict, Voted};
+    use super::super::{Verdict, Voted, VotingStatus};
     use super::*;
     use crate::error::Outcome;
     use crate::owner::{ClientId, RequestId, StoreOwner};
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn says(voted: Voted) -> Reply<Vote> {
-        Ok(Answered { at: StoreTime::from_nanos(1), result: Vote { standing: Standing::Votes, voted } })
+        Ok(Answered { at: StoreTime::from_nanos(1), result: Vote { standing: VotingStatus::Votes, voted } })
     }
 
     fn name() -> Name {

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use super::birth::Standing;
+use super::birth::VotingStatus;
 use crate::fence::{Block, Fence};
 use crate::port::{Acquire, Busy, Call, Release, Released, Renew, Renewed, Reply, Store};
 
 /// A store that can be one server of a quorum.
 ///
-/// Every answer that may count says whether it does: see [`Standing`].
+/// Every answer that may count says whether it does: see [`VotingStatus`].
 pub trait Member: Store {
     /// Takes the names, all or none, and the fences that are proposed, where they are larger than all that were taken before.
     fn vote(&self, ballot: Ballot) -> Call<Reply<Vote>>;
 
     /// Renews leases, by owner and fence. Never makes one again.
-    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<Upheld>>;
+    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<RenewedVote>>;
 
     /// Gives back what a ballot took. As [`Store::release`], but nobody is told: who was granted by no majority has kept nobody out.
     fn withdraw(&self, request: Release) -> Call<Reply<Released>>;
@@ -35,7 +35,7 @@ pub struct Ballot {
 #[derive(Clone, Debug)]
 pub struct Vote {
     /// Whether it counts.
-    pub standing: Standing,
+    pub standing: VotingStatus,
     /// What it was.
     pub voted: Voted,
 }
@@ -63,9 +63,9 @@ pub enum Voted {
 
 /// A server's answer to renewals.
 #[derive(Clone, Debug)]
-pub struct Upheld {
+pub struct RenewedVote {
     /// Whether it counts.
-    pub standing: Standing,
+    pub standing: VotingStatus,
     /// One each, in order.
     pub renewed: Vec<Renewed>,
 }

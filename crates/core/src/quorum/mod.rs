@@ -6,7 +6,7 @@
 //! - [`member`]: what a server of a quorum does beyond an ordinary store.
 //! - [`Attempt`]: one asking of all servers at once, to its end.
 //! - [`Hold`]: what was granted, for as long as it is held.
-//! - [`Upholding`]: one renewal at all servers at once.
+//! - [`VoteRenewal`]: one renewal at all servers at once.
 //! - [`Sweep`]: giving back, at every server, until that is certain.
 //! - [`birth`]: when a server may vote again that may have forgotten what it granted.
 //! - [`Clocks`]: what is known of the servers' clocks, and the fences that are proposed by them.
@@ -28,14 +28,14 @@ pub mod sweep;
 pub mod upholding;
 
 pub use attempt::{Attempt, Verdict};
-pub use birth::{Birth, Standing};
+pub use birth::{ServerEpoch, VotingStatus};
 pub use clocks::Clocks;
 pub use health::Health;
 pub use hold::Hold;
-pub use member::{Ballot, Member, Upheld, Vote, Voted};
+pub use member::{Ballot, Member, RenewedVote, Vote, Voted};
 pub use server::Server;
 pub use sweep::Sweep;
-pub use upholding::Upholding;
+pub use upholding::VoteRenewal;
 
 use std::fmt::Write as _;
 use std::sync::Arc;

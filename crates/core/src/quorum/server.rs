@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::birth::{self, Birth, Facts, Standing};
+use super::birth::{self, Facts, ServerEpoch, VotingStatus};
 use super::clocks;
-use super::member::{Ballot, Upheld, Vote};
+use super::member::{Ballot, RenewedVote, Vote};
 use crate::error::Error;
 use crate::planted::{Bug, Planted};
 use crate::port::Renew;
@@ -16,7 +16,7 @@ use crate::time::StoreTime;
 pub struct Server {
     /// The locks.
     pub store: Reference,
-    birth: Option<Birth>,
+    birth: Option<ServerEpoch>,
     planted: Planted,
 }
 
@@ -48,7 +48,7 @@ impl Server {
         facts: Facts,
         quarantine: Duration,
         leases: &[Renew],
-    ) -> Result<Upheld, Error> {
+    ) -> Result<RenewedVote, Error> {
         let standing = self.standing(now, facts, quarantine)?;
         let mut renewed = self.store.renew(now, leases);
         if self.planted.is(Bug::ExtensionRecreates) {
@@ -56,10 +56,10 @@ impl Server {
                 *renewed = self.store.recreate(now, renew);
             }
         }
-        Ok(Upheld { standing, renewed })
+        Ok(RenewedVote { standing, renewed })
     }
 
-    fn standing(&mut self, now: StoreTime, facts: Facts, quarantine: Duration) -> Result<Standing, Error> {
+    fn standing(&mut self, now: StoreTime, facts: Facts, quarantine: Duration) -> Result<VotingStatus, Error> {
         let (birth, standing) = birth::examine(self.birth.as_ref(), now, facts, quarantine, self.planted)?;
         self.birth = Some(birth);
         Ok(standing)

@@ -11,7 +11,7 @@ use crate::waiting::{self, Rng};
 #[derive(Clone, Debug)]
 pub struct Sweep {
     rules: Rules,
-    seats: PerServer<Seat>,
+    seats: PerServer<ReplicaState>,
     /// Then the lease is over everywhere.
     give_up: Moment,
     /// Then whoever asked is answered.
@@ -20,7 +20,7 @@ pub struct Sweep {
 }
 
 #[derive(Clone, Debug)]
-struct Seat {
+struct ReplicaState {
     state: State,
     /// What came of it.
     said: Option<Result<Released, Error>>,
@@ -40,7 +40,7 @@ enum State {
     Done,
 }
 
-impl Seat {
+impl ReplicaState {
     /// Whether an earlier call may be why it says this now: it gave back, or was not heard of and may have.
     fn may_have_given(&self, says: &Released) -> bool {
         match &self.said {
@@ -70,7 +70,7 @@ impl Sweep {
         answer_by: Moment,
         give_up: Moment,
     ) -> Self {
-        let seat = |trace: Option<Option<StoreTime>>| Seat {
+        let seat = |trace: Option<Option<StoreTime>>| ReplicaState {
             state: if trace.is_some() { State::Due(now) } else { State::Done },
             // Where nothing can be, it is not even asked.
             said: trace.is_none().then_some(Ok(Released::NotHeld)),
@@ -149,7 +149,7 @@ impl Sweep {
 
     /// So many more servers must be heard of, at least, before anything can be certain.
     pub fn awaits(&self) -> usize {
-        let gave = |seat: &&Seat| matches!(seat.said, Some(Ok(Released::Released { .. })));
+        let gave = |seat: &&ReplicaState| matches!(seat.said, Some(Ok(Released::Released { .. })));
         let gave = self.seats.iter().filter(gave).count();
         let unheard = self.seats.iter().filter(|seat| seat.said.is_none()).count();
         self.rules.majority().saturating_sub(gave).min(unheard).max(1)
@@ -157,7 +157,7 @@ impl Sweep {
 
     /// When to look for what is due, or to answer.
     pub fn wakes(&self) -> Moment {
-        let due = |seat: &Seat| match seat.state {
+        let due = |seat: &ReplicaState| match seat.state {
             State::Due(at) => at,
             State::Sent | State::Done => Moment::NEVER,
         };

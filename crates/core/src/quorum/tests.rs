@@ -8,7 +8,7 @@ use crate::fence::{Block, Fence};
 use crate::name::{Name, Names};
 use crate::owner::{ClientId, RequestId, StoreOwner};
 use crate::planted::Planted;
-use crate::port::{Acquire, Answered, Busy, Holder, Mode, News, Released, Renewed, Reply};
+use crate::port::{Acquire, Answered, Busy, Holder, Mode, Notification, Released, Renewed, Reply};
 use crate::reference::{FENCES_KEPT_FOR, Reference};
 use crate::time::{Moment, StoreTime};
 use crate::waiting::Rng;
@@ -66,24 +66,24 @@ fn asked() -> Attempt {
 }
 
 fn says(voted: Voted) -> Reply<Vote> {
-    Ok(Answered { at: store_time(1), result: Vote { standing: Standing::Votes, voted } })
+    Ok(Answered { at: store_time(1), result: Vote { standing: VotingStatus::Votes, voted } })
 }
 
 fn failed(outcome: Outcome) -> Error {
     Error::new(ErrorKind::Unreachable, "call", "the connection broke").with_outcome(outcome)
 }
 
-fn upheld(standing: Standing, renewed: Renewed) -> Reply<Upheld> {
-    Ok(Answered { at: store_time(1), result: Upheld { standing, renewed: vec![renewed] } })
+fn upheld(standing: VotingStatus, renewed: Renewed) -> Reply<RenewedVote> {
+    Ok(Answered { at: store_time(1), result: RenewedVote { standing, renewed: vec![renewed] } })
 }
 
 /// A renewal of one lease that was sent to all servers.
-fn renewing() -> Upholding {
-    Upholding::begin(&rules(), 1, at(0), at(50))
+fn renewing() -> VoteRenewal {
+    VoteRenewal::begin(&rules(), 1, at(0), at(50))
 }
 
-fn kept(seconds: u64) -> Reply<Upheld> {
-    upheld(Standing::Votes, Renewed::Kept { left: Duration::from_secs(seconds) })
+fn kept(seconds: u64) -> Reply<RenewedVote> {
+    upheld(VotingStatus::Votes, Renewed::Kept { left: Duration::from_secs(seconds) })
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_renewal_lasts_as_long_as_a_majority_keeps_it() {
 #[test]
 fn a_lease_that_one_server_lost_is_not_lost() {
     let mut renewing = renewing();
-    renewing.answered(0, at(0), at(1), upheld(Standing::Votes, Renewed::Lost));
+    renewing.answered(0, at(0), at(1), upheld(VotingStatus::Votes, Renewed::Lost));
     assert!(renewing.verdict(at(1)).is_none(), "the other two may have it");
     renewing.answered(1, at(0), at(2), kept(30));
     assert!(renewing.verdict(at(2)).is_none());
@@ -109,15 +109,15 @@ fn a_lease_that_one_server_lost_is_not_lost() {
 
 #[test]
 fn only_servers_that_vote_and_lost_what_a_majority_keeps_are_asked_anew() {
-    let recovering = Standing::Recovering { left: LEASE };
-    let vacant = |third: Reply<Upheld>, second: Reply<Upheld>| -> Vec<usize> {
+    let recovering = VotingStatus::Recovering { left: LEASE };
+    let vacant = |third: Reply<RenewedVote>, second: Reply<RenewedVote>| -> Vec<usize> {
         let mut renewing = renewing();
         for (server, reply) in [kept(30), second, third].into_iter().enumerate() {
             renewing.answered(server, at(0), at(1), reply);
         }
         renewing.vacant(0).collect()
     };
-    let lost = || upheld(Standing::Votes, Renewed::Lost);
+    let lost = || upheld(VotingStatus::Votes, Renewed::Lost);
     assert_eq!(vacant(lost(), kept(30)), [2]);
     assert_eq!(vacant(kept(30), kept(30)), []);
     assert_eq!(vacant(upheld(recovering, Renewed::Lost), kept(30)), [], "it does not vote");
@@ -127,8 +127,8 @@ fn only_servers_that_vote_and_lost_what_a_majority_keeps_are_asked_anew() {
 #[test]
 fn a_lease_that_a_majority_lost_is_lost_at_once() {
     let mut renewing = renewing();
-    renewing.answered(0, at(0), at(1), upheld(Standing::Votes, Renewed::Lost));
-    renewing.answered(2, at(0), at(2), upheld(Standing::Votes, Renewed::Lost));
+    renewing.answered(0, at(0), at(1), upheld(VotingStatus::Votes, Renewed::Lost));
+    renewing.answered(2, at(0), at(2), upheld(VotingStatus::Votes, Renewed::Lost));
     assert_eq!(renewing.verdict(at(2)).unwrap().unwrap(), [Renewed::Lost]);
     assert!(renewing.verdict(at(3)).is_none(), "it is told once");
 }
@@ -137,7 +137,7 @@ fn a_lease_that_a_majority_lost_is_lost_at_once() {
 fn an_answer_that_is_not_about_each_lease_says_nothing() {
     let mut renewing = renewing();
     for server in 0..2 {
-        let short = Upheld { standing: Standing::Votes, renewed: Vec::new() };
+        let short = RenewedVote { standing: VotingStatus::Votes, renewed: Vec::new() };
         renewing.answered(server, at(0), at(1), Ok(Answered { at: store_time(1), result: short }));
     }
     renewing.answered(2, at(0), at(1), kept(30));
@@ -333,7 +333,7 @@ fn busy_with(owner: u64, fence: Option<Fence>) -> Voted {
         about: Default::default(),
     };
     let name = Name::new("a").unwrap();
-    Voted::Busy(Box::new(Busy { name, holder: Some(holder), free_in: Some(LEASE), news: News::default() }))
+    Voted::Busy(Box::new(Busy { name, holder: Some(holder), free_in: Some(LEASE), news: Notification::default() }))
 }
 
 /// A vote has a fence before anybody was granted it: only a majority of votes makes it the holder's.
@@ -341,8 +341,8 @@ fn busy_with(owner: u64, fence: Option<Fence>) -> Voted {
 fn a_holder_has_a_fence_only_where_a_majority_says_so() {
     let clocks = clocks();
     let fence = |number| Some(Fence::new(number));
-    let recovers = Standing::Recovering { left: LEASE };
-    let held = |seen: &[(Standing, u64, u64)]| {
+    let recovers = VotingStatus::Recovering { left: LEASE };
+    let held = |seen: &[(VotingStatus, u64, u64)]| {
         let mut attempt = asked();
         for (server, (standing, owner, number)) in seen.iter().enumerate() {
             let vote = Vote { standing: *standing, voted: busy_with(*owner, fence(*number)) };
@@ -354,7 +354,7 @@ fn a_holder_has_a_fence_only_where_a_majority_says_so() {
         let Some(Verdict::Busy { busy, .. }) = verdict else { panic!("{verdict:?}") };
         busy.holder.unwrap().fence
     };
-    let votes = Standing::Votes;
+    let votes = VotingStatus::Votes;
     assert_eq!(held(&[(votes, 1, 7), (votes, 1, 7)]), fence(7));
     assert_eq!(held(&[(votes, 1, 7), (votes, 1, 7), (votes, 2, 9)]), fence(7));
     assert_eq!(held(&[(votes, 1, 7), (votes, 1, 9)]), None, "of two requests");
@@ -487,10 +487,10 @@ fn a_release_is_heard_once_every_server_answered_failed_or_was_given_up() {
 fn a_lease_of_a_bare_majority_is_broken_whichever_server_answers_first() {
     let answers = [Renewed::Lost, Renewed::Broken, Renewed::Broken];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let mut renewing = Upholding::begin(&rules(), 1, at(0), at(50));
+        let mut renewing = VoteRenewal::begin(&rules(), 1, at(0), at(50));
         let mut verdicts = Vec::new();
         for (server, ms) in order.into_iter().zip(1..) {
-            renewing.answered(server, at(0), at(ms), upheld(Standing::Votes, answers[server]));
+            renewing.answered(server, at(0), at(ms), upheld(VotingStatus::Votes, answers[server]));
             verdicts.extend(renewing.verdict(at(ms)).map(Result::unwrap));
         }
         assert_eq!(verdicts, [[Renewed::Broken]], "{order:?}");
@@ -501,16 +501,16 @@ fn a_lease_of_a_bare_majority_is_broken_whichever_server_answers_first() {
 #[test]
 fn a_lease_that_a_minority_broke_is_lost_once_no_majority_can_say_broken() {
     let begun = || {
-        let mut renewing = Upholding::begin(&rules(), 1, at(0), at(50));
-        renewing.answered(0, at(0), at(1), upheld(Standing::Votes, Renewed::Lost));
-        renewing.answered(1, at(0), at(2), upheld(Standing::Votes, Renewed::Broken));
+        let mut renewing = VoteRenewal::begin(&rules(), 1, at(0), at(50));
+        renewing.answered(0, at(0), at(1), upheld(VotingStatus::Votes, Renewed::Lost));
+        renewing.answered(1, at(0), at(2), upheld(VotingStatus::Votes, Renewed::Broken));
         assert_eq!(renewing.verdict(at(2)).map(Result::unwrap), None);
         renewing
     };
     let mut silent = begun();
     assert_eq!((silent.wakes(), silent.verdict(at(50)).map(Result::unwrap)), (at(50), Some(vec![Renewed::Lost])));
     let failed = Err(Error::new(ErrorKind::Unreachable, "renew", "it is down"));
-    for third in [failed, upheld(Standing::Votes, Renewed::Lost), kept(30)] {
+    for third in [failed, upheld(VotingStatus::Votes, Renewed::Lost), kept(30)] {
         let mut renewing = begun();
         renewing.answered(2, at(0), at(3), third);
         assert_eq!(renewing.verdict(at(3)).map(Result::unwrap), Some(vec![Renewed::Lost]));

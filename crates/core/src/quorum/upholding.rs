@@ -1,7 +1,7 @@
 //! One renewal at all servers at once: a lease is kept where a majority of servers that vote still has it.
 
-use super::birth::Standing;
-use super::member::Upheld;
+use super::birth::VotingStatus;
+use super::member::RenewedVote;
 use super::{PerServer, Rules, Said};
 use crate::error::{Error, Outcome};
 use crate::planted::Bug;
@@ -10,23 +10,23 @@ use crate::time::Moment;
 
 /// Renewals under way, from their sending to their verdict.
 #[derive(Clone, Debug)]
-pub struct Upholding {
+pub struct VoteRenewal {
     rules: Rules,
     leases: usize,
     began: Moment,
     ends: Moment,
-    seats: PerServer<Option<Heard>>,
+    seats: PerServer<Option<ReplicaReply>>,
     decided: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Heard {
-    Upheld { sent: Moment, upheld: Upheld },
+enum ReplicaReply {
+    RenewedVote { sent: Moment, upheld: RenewedVote },
     Failed(Error),
     Silent,
 }
 
-impl Upholding {
+impl VoteRenewal {
     /// So many leases are renewed; servers are waited for until `ends`.
     pub fn begin(rules: &Rules, leases: usize, now: Moment, ends: Moment) -> Self {
         let seats = (0..rules.servers()).map(|_| None).collect();
@@ -34,17 +34,17 @@ impl Upholding {
     }
 
     /// A server answered, or did not.
-    pub fn answered(&mut self, server: usize, sent: Moment, now: Moment, reply: Reply<Upheld>) {
+    pub fn answered(&mut self, server: usize, sent: Moment, now: Moment, reply: Reply<RenewedVote>) {
         if self.seats[server].is_some() {
             return;
         }
         let sent = if self.rules.planted.is(Bug::ValidityFromReply) { now } else { sent };
         self.seats[server] = Some(match reply {
             Ok(Answered { result: upheld, .. }) if upheld.renewed.len() == self.leases => {
-                Heard::Upheld { sent, upheld }
+                ReplicaReply::RenewedVote { sent, upheld }
             }
-            Ok(_) => Heard::Silent,
-            Err(error) => Heard::Failed(error),
+            Ok(_) => ReplicaReply::Silent,
+            Err(error) => ReplicaReply::Failed(error),
         });
     }
 
@@ -80,7 +80,7 @@ impl Upholding {
         let mut ends: PerServer<Moment> = PerServer::new();
         let (mut without, mut broken) = (0, 0);
         for heard in self.seats.iter().flatten() {
-            let Heard::Upheld { sent, upheld } = heard else { continue };
+            let ReplicaReply::RenewedVote { sent, upheld } = heard else { continue };
             match upheld.renewed[lease] {
                 Renewed::Kept { left } if upheld.standing.votes() => ends.push(*sent + left),
                 Renewed::Lost => without += 1,
@@ -110,7 +110,7 @@ impl Upholding {
     pub fn vacant(&self, lease: usize) -> impl Iterator<Item = usize> {
         let kept = matches!(self.of(lease, 0), Renewed::Kept { .. });
         self.seats.iter().enumerate().filter_map(move |(server, seat)| match seat {
-            Some(Heard::Upheld { upheld, .. })
+            Some(ReplicaReply::RenewedVote { upheld, .. })
                 if kept && upheld.standing.votes() && upheld.renewed[lease] == Renewed::Lost =>
             {
                 Some(server)
@@ -122,7 +122,7 @@ impl Upholding {
     /// Which servers did not answer.
     pub fn silent(&self) -> impl Iterator<Item = (usize, Option<&Error>)> {
         self.seats.iter().enumerate().filter_map(|(server, seat)| match seat {
-            Some(Heard::Failed(error)) => Some((server, Some(error))),
+            Some(ReplicaReply::Failed(error)) => Some((server, Some(error))),
             None => Some((server, None)),
             _ => None,
         })
@@ -131,12 +131,13 @@ impl Upholding {
     fn failure(&self) -> Error {
         let said = self.seats.iter().enumerate().map(|(server, seat)| {
             let said = match seat {
-                Some(Heard::Upheld { upheld: Upheld { standing: Standing::Recovering { left }, .. }, .. }) => {
-                    Said::Recovering(*left)
-                }
-                Some(Heard::Upheld { upheld, .. }) => Said::Fine(what_is_there(&upheld.renewed)),
-                Some(Heard::Failed(error)) => Said::Failed(error),
-                Some(Heard::Silent) | None => Said::Silent,
+                Some(ReplicaReply::RenewedVote {
+                    upheld: RenewedVote { standing: VotingStatus::Recovering { left }, .. },
+                    ..
+                }) => Said::Recovering(*left),
+                Some(ReplicaReply::RenewedVote { upheld, .. }) => Said::Fine(what_is_there(&upheld.renewed)),
+                Some(ReplicaReply::Failed(error)) => Said::Failed(error),
+                Some(ReplicaReply::Silent) | None => Said::Silent,
             };
             (server, said)
         });

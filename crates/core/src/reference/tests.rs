@@ -27,7 +27,7 @@ fn release(of: &Acquire) -> Release {
         name: Name::new("a").unwrap(),
         owner: of.owner.clone(),
         fence: None,
-        give: Give::Hold(of.request),
+        give: ReleaseScope::Hold(of.request),
         last_used: None,
         linger: Duration::ZERO,
         rejoin: false,

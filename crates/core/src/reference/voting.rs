@@ -9,7 +9,7 @@ use super::{Hints, Hold, Record, Reference, Row};
 use crate::fence::Fence;
 use crate::name::Name;
 use crate::planted::Bug;
-use crate::port::{Acquire, Busy, News, Release, Released};
+use crate::port::{Acquire, Busy, Notification, Release, Released};
 use crate::quorum::clocks::is_near;
 use crate::quorum::member::{Ballot, Voted};
 use crate::time::StoreTime;
@@ -55,7 +55,12 @@ impl Reference {
             return None;
         }
         let free_in = Some(record.free_at().since(now));
-        Some(Busy { name: name.clone(), holder: row.map(|row| row.holder(now)), free_in, news: News::default() })
+        Some(Busy {
+            name: name.clone(),
+            holder: row.map(|row| row.holder(now)),
+            free_in,
+            news: Notification::default(),
+        })
     }
 
     /// Whether the fences of a ballot are taken for a name. One that is executed twice is answered as it was the first time, unless

@@ -5,8 +5,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Contest, Entry, Held, Series, Ticket, can_pass, hold_end, nanos};
-use super::types::{Context, HoldId, How, Output, Outputs, Request, Sending, TicketId, Told, Want, What};
+use super::entry::{Ask, Entry, Held, PendingAcquire, Ticket, WaitState, can_pass, hold_end, nanos};
+use super::types::{
+    AcquireRequest, CallKind, Context, HoldId, How, Output, Outputs, Request, Sending, TaskEffect, TicketId,
+};
 use crate::error::Outcome;
 use crate::fence::{Block, Fence};
 use crate::lease;
@@ -14,13 +16,13 @@ use crate::name::{Name, Names};
 use crate::options::{Term, WaitMode};
 use crate::owner::{RequestId, StoreOwner};
 use crate::planted::Bug;
-use crate::port::{Acquire, Acquired, Answered, Give, Granted, Mode, Release, Reply};
+use crate::port::{Acquire, Acquired, Answered, Granted, Mode, Release, ReleaseScope, Reply};
 use crate::time::{Moment, StoreTime};
 
 impl Table {
-    pub(super) fn acquire(&mut self, now: Moment, id: TicketId, want: Want, out: &mut Outputs) {
+    pub(super) fn acquire(&mut self, now: Moment, id: TicketId, want: AcquireRequest, out: &mut Outputs) {
         if self.closed {
-            out.push(Output::To(id, Told::Failed(super::closed_error())));
+            out.push(Output::To(id, TaskEffect::Failed(super::closed_error())));
             return;
         }
         let mut in_use = false;
@@ -46,7 +48,14 @@ impl Table {
     }
 
     /// Re-enters, refuses, or queues a task for one name.
-    pub(super) fn acquire_one(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
+    pub(super) fn acquire_one(
+        &mut self,
+        now: Moment,
+        id: TicketId,
+        name: &Name,
+        want: AcquireRequest,
+        out: &mut Outputs,
+    ) {
         if let Some(entry) = self.entries.get_mut(name)
             && let Some(held) = entry.live()
         {
@@ -62,7 +71,7 @@ impl Table {
         self.enqueue(now, id, name, want, out);
     }
 
-    pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
+    pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
         let entry = self.entries.entry(name.clone()).or_default();
         entry.enqueue(id, Ticket { want, patience: None });
         if let Ask::Sleeping(_) = entry.ask {
@@ -93,7 +102,7 @@ impl Table {
         let client = self.settings.client;
         let seen = self.seen(name);
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut Contest = entry;
+        let entry: &mut WaitState = entry;
         let Some(id) = entry.asker().map(|(id, _)| id) else { return };
         let Some(Ticket { want, patience }) = entry.queue.get_mut(id) else { return };
         if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
@@ -105,7 +114,16 @@ impl Table {
             let request = RequestId { client, number };
             let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
             let kept = want.options.ends_with_process();
-            Series { number, owner, asker: id, names: want.names.clone(), kept, taint: None, executed: now, over: now }
+            PendingAcquire {
+                number,
+                owner,
+                asker: id,
+                names: want.names.clone(),
+                kept,
+                taint: None,
+                executed: now,
+                over: now,
+            }
         });
         series.asker = id;
         let lease = want.options.lease();
@@ -131,8 +149,8 @@ impl Table {
         entry.enlisted |= request.enlist;
         entry.ask = Ask::Calling;
         entry.hinted = false;
-        let context = Context::new(now, What::Ask { name: name.clone(), number: series.number, not_after });
-        out.push(Output::To(id, Told::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
+        let context = Context::new(now, CallKind::Ask { name: name.clone(), number: series.number, not_after });
+        out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
     }
 
     /// The largest fence seen of what the first in line at `name` wants.
@@ -159,7 +177,7 @@ impl Table {
         out: &mut Outputs,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut Contest = entry;
+        let entry: &mut WaitState = entry;
         let Some(series) = entry.series.as_mut().filter(|series| series.number == number) else { return };
         debug_assert_eq!(entry.ask, Ask::Calling);
         match reply {
@@ -239,7 +257,7 @@ impl Table {
             self.install(now, sent, name, &series, *grant, &ticket.want, hold)
         });
         let given: SmallVec<_> = given.collect();
-        out.push(Output::To(taker, Told::Granted(given)));
+        out.push(Output::To(taker, TaskEffect::Granted(given)));
         for name in names.as_slice() {
             self.answer_tries(now, name, out);
             self.settle(now, name, out);
@@ -253,9 +271,9 @@ impl Table {
         now: Moment,
         sent: Moment,
         name: &Name,
-        series: &Series,
+        series: &PendingAcquire,
         grant: Granted,
-        want: &Want,
+        want: &AcquireRequest,
         hold: HoldId,
     ) -> super::Grant {
         let mut left = grant.left;
@@ -309,7 +327,7 @@ impl Table {
     }
 
     /// Gives back what nobody here can use any more.
-    pub(super) fn discard(&mut self, now: Moment, series: &Series, grants: &[Granted], out: &mut Outputs) {
+    pub(super) fn discard(&mut self, now: Moment, series: &PendingAcquire, grants: &[Granted], out: &mut Outputs) {
         let client = self.settings.client;
         for (name, grant) in series.names.as_slice().iter().zip(grants) {
             let release = Release {
@@ -317,7 +335,7 @@ impl Table {
                 name: name.clone(),
                 owner: series.owner.clone(),
                 fence: series.taint.is_none().then_some(grant.block.first),
-                give: Give::Hold(RequestId { client, number: series.number }),
+                give: ReleaseScope::Hold(RequestId { client, number: series.number }),
                 last_used: Some(grant.block.first).filter(|used| *used < grant.block.last()),
                 linger: Duration::ZERO,
                 rejoin: false,
@@ -328,7 +346,7 @@ impl Table {
 }
 
 /// Which task takes a grant: the one that asked, or if it has gone, the first in line that can use it.
-fn taker(entry: &Entry, series: &Series, grants: &[Granted]) -> Option<TicketId> {
+fn taker(entry: &Entry, series: &PendingAcquire, grants: &[Granted]) -> Option<TicketId> {
     if entry.queue.contains(series.asker) {
         return Some(series.asker);
     }

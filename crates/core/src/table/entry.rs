@@ -7,14 +7,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::queue::Queue;
-use super::types::{Grant, HoldId, How, TicketId, Want};
+use super::types::{AcquireRequest, Grant, HoldId, How, TicketId};
 use crate::fence::{Block, FENCE_UNIT_NANOS, Fence};
 use crate::lease::{self, Lease};
 use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
 use crate::planted::{Bug, Planted};
-use crate::port::{About, Busy, Give, Holder, News, Release, Renew};
+use crate::port::{About, Busy, Holder, Notification, Release, ReleaseScope, Renew};
 use crate::time::{Moment, StoreClock, StoreTime};
 
 /// A name in use. It leaves the table when nobody holds it, nobody wants it and nothing is open with the store.
@@ -27,14 +27,14 @@ pub(crate) struct Entry {
     pub(crate) timer: Timer,
     /// The largest fence of this name that was seen since it is in the table.
     pub(crate) seen: Fence,
-    contest: Option<Box<Contest>>,
+    contest: Option<Box<WaitState>>,
 }
 
 /// Who wants a name here, and what is open with the store about it.
 #[derive(Debug)]
-pub(crate) struct Contest {
+pub(crate) struct WaitState {
     pub(crate) ask: Ask,
-    pub(crate) series: Option<Series>,
+    pub(crate) series: Option<PendingAcquire>,
     /// Releases that go on in the background, whatever else happens to the name.
     pub(crate) leaving: Vec<Leaving>,
     /// Who waits here, first come first served.
@@ -61,9 +61,9 @@ pub(crate) struct Contest {
 }
 
 /// What stands where nobody wants a name.
-static NOBODY: Contest = Contest::NOBODY;
+static NOBODY: WaitState = WaitState::NOBODY;
 
-impl Contest {
+impl WaitState {
     const NOBODY: Self = Self {
         ask: Ask::Idle,
         series: None,
@@ -94,7 +94,7 @@ impl Contest {
 
     /// The store refused it: what is known of it from now on.
     pub(crate) fn refused(&mut self, busy: Busy) {
-        self.watched |= matches!(busy.news, News::Coming | News::Sure);
+        self.watched |= matches!(busy.news, Notification::Coming | Notification::Sure);
         self.busy = Some(Box::new(busy));
     }
 
@@ -136,16 +136,16 @@ impl Contest {
 }
 
 impl Deref for Entry {
-    type Target = Contest;
+    type Target = WaitState;
 
-    fn deref(&self) -> &Contest {
+    fn deref(&self) -> &WaitState {
         self.contest.as_deref().unwrap_or(&NOBODY)
     }
 }
 
 impl DerefMut for Entry {
-    fn deref_mut(&mut self) -> &mut Contest {
-        self.contest.get_or_insert_with(|| Box::new(Contest::NOBODY))
+    fn deref_mut(&mut self) -> &mut WaitState {
+        self.contest.get_or_insert_with(|| Box::new(WaitState::NOBODY))
     }
 }
 
@@ -180,7 +180,7 @@ pub(crate) enum Ask {
 
 /// Asking for a name until it is granted: all its sendings bear one request id, so that any of them may be the one that was granted.
 #[derive(Debug)]
-pub(crate) struct Series {
+pub(crate) struct PendingAcquire {
     pub(crate) number: u64,
     pub(crate) owner: StoreOwner,
     pub(crate) asker: TicketId,
@@ -198,7 +198,7 @@ pub(crate) struct Series {
 /// A task that waits for a name.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    pub(crate) want: Want,
+    pub(crate) want: AcquireRequest,
     /// Errors are final from then on, unless the store has answered once. None before it is this task's turn to ask, or the store does
     /// not answer the one before it.
     pub(crate) patience: Option<Moment>,
@@ -285,7 +285,7 @@ pub(crate) struct Releasing {
 
 /// What is left of a lease that was lost: to be released when its last guard is gone.
 #[derive(Debug)]
-pub(crate) struct Ghost {
+pub(crate) struct OrphanedLease {
     pub(crate) request: Release,
     /// The store's own lease is surely over then.
     pub(crate) over: Moment,
@@ -297,7 +297,7 @@ pub(crate) struct Ghost {
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) number: u64,
-    pub(crate) ghost: Ghost,
+    pub(crate) ghost: OrphanedLease,
     /// When to send it again; never, while it is under way.
     pub(crate) again: Moment,
     pub(crate) attempts: u32,
@@ -355,7 +355,7 @@ impl Entry {
     }
 
     /// Whether a task has nothing to do but to wait behind others: another task here holds it validly, or asks for it.
-    pub(crate) fn must_queue(&self, now: Moment, id: TicketId, want: &Want) -> bool {
+    pub(crate) fn must_queue(&self, now: Moment, id: TicketId, want: &AcquireRequest) -> bool {
         if self.head().is_none_or(|(head, _)| head > id) && matches!(self.ask, Ask::Sleeping(_)) {
             return false;
         }
@@ -446,7 +446,7 @@ pub(crate) fn can_pass(owner: &Owner, options: &Options) -> bool {
 }
 
 /// When a guard's hold ends by itself, though the lease go on.
-pub(crate) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &Want) -> Moment {
+pub(crate) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &AcquireRequest) -> Moment {
     match (want.options.term, want.options.max_hold) {
         (Term::Kept(_), None) => Moment::NEVER,
         (Term::Kept(_), Some(max_hold)) => now + max_hold,
@@ -454,7 +454,7 @@ pub(crate) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &Want) -> M
     }
 }
 
-impl Series {
+impl PendingAcquire {
     /// Who holds, here, what this series was granted and nobody takes.
     pub(crate) fn nobody(&self) -> Owner {
         match &self.owner {
@@ -469,7 +469,7 @@ impl Series {
     }
 
     /// Whether what this series may be granted can be taken by this ticket.
-    pub(crate) fn fits(&self, want: &Want) -> bool {
+    pub(crate) fn fits(&self, want: &AcquireRequest) -> bool {
         let owner = match (&self.owner, want.owner.as_explicit()) {
             (StoreOwner::Private(_), None) => true,
             (StoreOwner::Shared(mine), Some(id)) => mine == id,
@@ -593,7 +593,7 @@ impl Held {
             owner: self.owner(client),
             // A late sending of the same request may have taken it again, under another fence.
             fence: (!self.is_tainted()).then_some(self.block.first),
-            give: Give::Hold(RequestId { client, number: self.number }),
+            give: ReleaseScope::Hold(RequestId { client, number: self.number }),
             last_used: Some(self.fence()).filter(|used| *used < self.block.last()),
             linger: self.at_least.since(now),
             rejoin,
@@ -601,8 +601,8 @@ impl Held {
     }
 
     /// What is to be released when the last guard is gone.
-    pub(crate) fn ghost(&self, client: ClientId, name: &Name, now: Moment) -> Ghost {
-        Ghost {
+    pub(crate) fn ghost(&self, client: ClientId, name: &Name, now: Moment) -> OrphanedLease {
+        OrphanedLease {
             request: self.release(client, name, now, false),
             over: self.over,
             taint: self.is_tainted().then_some(self.taint),

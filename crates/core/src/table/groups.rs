@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Entry, Series};
-use super::types::{Output, Outputs, TicketId, Told, Want};
+use super::entry::{Ask, Entry, PendingAcquire};
+use super::types::{AcquireRequest, Output, Outputs, TaskEffect, TicketId};
 use crate::error::{Error, ErrorKind};
 use crate::name::{Name, Names};
 use crate::planted::Bug;
@@ -19,7 +19,7 @@ impl Table {
         now: Moment,
         id: TicketId,
         names: &Arc<[Name]>,
-        want: Want,
+        want: AcquireRequest,
         out: &mut Outputs,
     ) {
         let holds_one = |name: &&Name| {
@@ -31,7 +31,7 @@ impl Table {
         {
             let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
             let error = Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name);
-            return out.push(Output::To(id, Told::Failed(error)));
+            return out.push(Output::To(id, TaskEffect::Failed(error)));
         }
         let home = names.iter().find(|name| !self.is_free_here(name, id)).unwrap_or(&names[0]).clone();
         self.groups.insert(id, home.clone());
@@ -152,7 +152,7 @@ impl Table {
         if let (true, Some(busy)) = (once, &busy) {
             entry.dequeue(id);
             self.groups.remove(&id);
-            out.push(Output::To(id, Told::Busy(Box::new(busy.clone()))));
+            out.push(Output::To(id, TaskEffect::Busy(Box::new(busy.clone()))));
             return self.group_gone(now, home, out);
         }
         entry.series = None;
@@ -244,7 +244,7 @@ impl Table {
             let entry = self.entries.entry(name.clone()).or_default();
             if name == home || entry.ask == Ask::Reserved(series.asker) {
                 let (names, owner) = (Names::One(name.clone()), series.owner.clone());
-                entry.series = Some(Series { names, owner, ..series });
+                entry.series = Some(PendingAcquire { names, owner, ..series });
                 self.withdraw(now, name, out);
             }
         }

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::entry::{Ask, Entry, Ghost, Held, Releasing, Series, hold_end, nanos};
-use super::types::{Context, HoldId, How, Loss, Output, Outputs, Request, Sending, Then, TicketId, Told, Want, What};
-use super::{Lengthening, Table};
+use super::entry::{Ask, Entry, Held, OrphanedLease, PendingAcquire, Releasing, hold_end, nanos};
+use super::types::{
+    AcquireRequest, AfterRenewal, CallKind, Context, HoldId, How, Loss, Output, Outputs, Request, Sending, TaskEffect,
+    TicketId,
+};
+use super::{PendingExtension, Table};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
@@ -20,7 +23,7 @@ use crate::waiting;
 impl Table {
     /// The owner holds it already: count, without asking the store, unless it needs the lease for longer, or beyond the end of
     /// this process where the store would end it then.
-    pub(super) fn reenter(&mut self, now: Moment, id: TicketId, name: &Name, want: Want, out: &mut Outputs) {
+    pub(super) fn reenter(&mut self, now: Moment, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
         let hold = self.hold_id();
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         let long_enough = match want.options.term {
@@ -34,15 +37,15 @@ impl Table {
             held.kept &= !outlives;
             let term = want.options.term.lease();
             let patience = want.patience(now, self.settings.patience);
-            let fresh = || Lengthening { patience, attempts: 0, asleep: None };
+            let fresh = || PendingExtension { patience, attempts: 0, asleep: None };
             self.lengthening.entry(id).or_insert_with(fresh);
-            return self.lengthen(now, id, name, term, Then::Enter(Box::new(want)), out);
+            return self.lengthen(now, id, name, term, AfterRenewal::Enter(Box::new(want)), out);
         }
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, now, held, &want);
         let grant = held.enter(now, hold, end, want.options.term, How::Reentered);
         self.guards += 1;
-        out.push(Output::To(id, Told::Granted(smallvec![grant])));
+        out.push(Output::To(id, TaskEffect::Granted(smallvec![grant])));
         self.settle(now, name, out);
     }
 
@@ -57,20 +60,28 @@ impl Table {
     ) {
         if self.left_of(now, name, hold).is_none() {
             let error = self.loss(hold).map_or_else(|| lost("extend"), |report| lost_by("extend", report.loss));
-            return out.push(Output::To(id, Told::Failed(error)));
+            return out.push(Output::To(id, TaskEffect::Failed(error)));
         }
-        self.lengthen(now, id, name, term, Then::Extend(hold, term), out);
+        self.lengthen(now, id, name, term, AfterRenewal::Extend(hold, term), out);
     }
 
-    fn lengthen(&mut self, now: Moment, id: TicketId, name: &Name, term: Duration, then: Then, out: &mut Outputs) {
+    fn lengthen(
+        &mut self,
+        now: Moment,
+        id: TicketId,
+        name: &Name,
+        term: Duration,
+        then: AfterRenewal,
+        out: &mut Outputs,
+    ) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         let before = held.asked_until;
         held.may_last(now, self.settings.call_limit, term);
         // Its answer may be lost, or come when the task that asked has gone.
         held.outlasts = true;
-        let what = What::Lengthen { name: name.clone(), number: held.number, ticket: id, then, before };
+        let what = CallKind::Lengthen { name: name.clone(), number: held.number, ticket: id, then, before };
         let request = Request::Renew(vec![held.renewal(self.settings.client, name, term)]);
-        out.push(Output::To(id, Told::Call(Box::new(Sending { context: Context::new(now, what), request }))));
+        out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context: Context::new(now, what), request }))));
     }
 
     /// The store lengthened the lease, or has it no more.
@@ -82,13 +93,13 @@ impl Table {
         name: &Name,
         number: u64,
         id: TicketId,
-        then: Then,
+        then: AfterRenewal,
         before: Moment,
         reply: Reply<Vec<Renewed>>,
         out: &mut Outputs,
     ) {
         let waiting = self.lengthening.remove(&id);
-        let cancelled = matches!(then, Then::Enter(_)) && waiting.is_none();
+        let cancelled = matches!(then, AfterRenewal::Enter(_)) && waiting.is_none();
         let answered = match reply {
             // Nobody could tell: as good as no answer, and no loss.
             Ok(answered) if answered.result.first() == Some(&Renewed::Unknown) => Err(undecided()),
@@ -117,9 +128,9 @@ impl Table {
             (None, _) => {}
         }
         match then {
-            Then::Enter(_) if cancelled => {}
-            Then::Enter(want) => self.enter_lengthened(now, sent, id, name, *want, out),
-            Then::Extend(hold, term) => self.extended(now, sent, id, hold, name, term, out),
+            AfterRenewal::Enter(_) if cancelled => {}
+            AfterRenewal::Enter(want) => self.enter_lengthened(now, sent, id, name, *want, out),
+            AfterRenewal::Extend(hold, term) => self.extended(now, sent, id, hold, name, term, out),
         }
         self.settle(now, name, out);
     }
@@ -129,26 +140,30 @@ impl Table {
         &mut self,
         now: Moment,
         id: TicketId,
-        then: Then,
-        waiting: Option<Lengthening>,
+        then: AfterRenewal,
+        waiting: Option<PendingExtension>,
         error: Error,
         out: &mut Outputs,
     ) {
         match (then, waiting) {
-            (Then::Enter(want), Some(mut waiting)) if error.is_retryable() && !want.once && now < waiting.patience => {
+            (AfterRenewal::Enter(want), Some(mut waiting))
+                if error.is_retryable() && !want.once && now < waiting.patience =>
+            {
                 let until = now + waiting::retry_pause(&mut self.rng, waiting.attempts);
                 waiting.attempts += 1;
                 waiting.asleep = Some(want);
                 self.lengthening.insert(id, waiting);
-                out.push(Output::To(id, Told::Sleep(until)));
+                out.push(Output::To(id, TaskEffect::Sleep(until)));
             }
-            _ => out.push(Output::To(id, Told::Failed(error))),
+            _ => out.push(Output::To(id, TaskEffect::Failed(error))),
         }
     }
 
     /// After a pause, a re-entry that the store did not answer tries again with what is left of its patience.
     pub(super) fn reenter_again(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        let Some(Lengthening { patience, attempts, asleep: Some(want) }) = self.lengthening.remove(&id) else { return };
+        let Some(PendingExtension { patience, attempts, asleep: Some(want) }) = self.lengthening.remove(&id) else {
+            return;
+        };
         self.acquire_one(now, id, name, *want, out);
         if let Some(waiting) = self.lengthening.get_mut(&id) {
             (waiting.patience, waiting.attempts) = (patience, attempts);
@@ -161,7 +176,7 @@ impl Table {
         sent: Moment,
         id: TicketId,
         name: &Name,
-        want: Want,
+        want: AcquireRequest,
         out: &mut Outputs,
     ) {
         let hold = self.hold_id();
@@ -174,7 +189,7 @@ impl Table {
         let end = hold_end(now, sent, held, &want);
         let grant = held.enter(now, hold, end, want.options.term, How::Reentered);
         self.guards += 1;
-        out.push(Output::To(id, Told::Granted(smallvec![grant])));
+        out.push(Output::To(id, TaskEffect::Granted(smallvec![grant])));
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
@@ -195,9 +210,9 @@ impl Table {
             lease::deadline(sent, term)
         };
         let told = match held.and_then(|held| held.extend(hold, wanted, now)) {
-            Some(()) => Told::Extended,
-            None if self.settings.planted.is(Bug::ExtendsLost) => Told::Extended,
-            None => Told::Failed(lost("extend")),
+            Some(()) => TaskEffect::Extended,
+            None if self.settings.planted.is(Bug::ExtendsLost) => TaskEffect::Extended,
+            None => TaskEffect::Failed(lost("extend")),
         };
         out.push(Output::To(id, told));
         self.settle(now, name, out);
@@ -246,7 +261,7 @@ impl Table {
             self.guards += 1;
             entry.seen = entry.seen.max(grant.fence);
             out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
-            out.push(Output::To(id, Told::Granted(smallvec![grant])));
+            out.push(Output::To(id, TaskEffect::Granted(smallvec![grant])));
             if entry.due() != entry.timer.0 {
                 self.settle(now, name, out);
             }
@@ -258,7 +273,14 @@ impl Table {
         self.start_release(now, name, (!ended).then_some(hold), out);
     }
 
-    fn release_ghost(&mut self, now: Moment, hold: HoldId, loss: Loss, ghost: Option<Arc<Ghost>>, out: &mut Outputs) {
+    fn release_ghost(
+        &mut self,
+        now: Moment,
+        hold: HoldId,
+        loss: Loss,
+        ghost: Option<Arc<OrphanedLease>>,
+        out: &mut Outputs,
+    ) {
         out.push(Output::Given(hold, Err(lost_by("release", loss))));
         if let Some(ghost) = ghost.and_then(Arc::into_inner) {
             self.leave(now, ghost, out);
@@ -285,7 +307,7 @@ impl Table {
         let rejoin = !entry.queue.is_empty() && give_way && entry.watched;
         let Some(held) = entry.held.as_deref_mut() else { return };
         let request = held.release(client, name, now, rejoin);
-        let what = What::Release { name: name.clone(), number: held.number, hold };
+        let what = CallKind::Release { name: name.clone(), number: held.number, hold };
         held.releasing =
             Some(Box::new(Releasing { request: request.clone(), again: Moment::NEVER, attempts: 0, resent: false }));
         let sending = Box::new(Sending { context: Context::new(now, what), request: Request::Release(request) });
@@ -301,7 +323,7 @@ impl Table {
         &mut self,
         now: Moment,
         name: &Name,
-        series: &Series,
+        series: &PendingAcquire,
         grant: Granted,
         request: Release,
         out: &mut Outputs,
@@ -336,7 +358,7 @@ impl Table {
                 resent: false,
             })),
         }));
-        let what = What::Release { name: name.clone(), number: series.number, hold: None };
+        let what = CallKind::Release { name: name.clone(), number: series.number, hold: None };
         let context = Context::new(now, what);
         out.push(Output::Background(Box::new(Sending { context, request: Request::Release(request) })));
         self.settle(now, name, out);
@@ -417,7 +439,7 @@ impl Table {
             return;
         }
         releasing.again = Moment::NEVER;
-        let what = What::Release { name: name.clone(), number: held.number, hold: None };
+        let what = CallKind::Release { name: name.clone(), number: held.number, hold: None };
         let request = Request::Release(releasing.request.clone());
         out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
     }

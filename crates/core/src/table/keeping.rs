@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Table;
 use super::entry::{Ask, Entry, Hold};
 use super::holding::undecided;
-use super::types::{Context, Loss, Output, Outputs, Request, Sending, What};
+use super::types::{CallKind, Context, Loss, Output, Outputs, Request, Sending};
 use crate::error::Error;
 use crate::lease;
 use crate::name::Name;
@@ -34,7 +34,8 @@ impl Table {
             }
         }
         for chunk in renewals.chunks(RENEW_CHUNK) {
-            let what = What::Renew(chunk.iter().map(|(renew, number)| (renew.lease.name.clone(), *number)).collect());
+            let what =
+                CallKind::Renew(chunk.iter().map(|(renew, number)| (renew.lease.name.clone(), *number)).collect());
             let request = Request::Renew(chunk.iter().map(|(renew, _)| renew.clone()).collect());
             out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
         }
@@ -193,7 +194,10 @@ impl Table {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         held.renewing = true;
         let request = Request::Release(held.release(client, name, now, false));
-        out.push(Output::Background(Box::new(Sending { context: Context::new(now, What::Ghost), request })));
+        out.push(Output::Background(Box::new(Sending {
+            context: Context::new(now, CallKind::OrphanedLease),
+            request,
+        })));
     }
 
     /// The wall clock ran ahead of ours: ours may have stood still. What it missed counts from now on, also for calls that are

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Ghost, Leaving};
-use super::types::{Context, Output, Outputs, Request, Sending, What};
+use super::entry::{Leaving, OrphanedLease};
+use super::types::{CallKind, Context, Output, Outputs, Request, Sending};
 use crate::name::Name;
 use crate::port::{Released, Reply};
 use crate::time::{Moment, StoreTime};
@@ -12,18 +12,18 @@ use crate::waiting;
 
 impl Table {
     /// Releases what is left of a lost lease.
-    pub(super) fn leave(&mut self, now: Moment, ghost: Ghost, out: &mut Outputs) {
+    pub(super) fn leave(&mut self, now: Moment, ghost: OrphanedLease, out: &mut Outputs) {
         self.leave_at(now, ghost, now, out);
     }
 
     /// A lease was released at `at`, but a sending of its acquire may still be executed: released once more when that is past.
-    pub(super) fn leave_late(&mut self, now: Moment, mut ghost: Ghost, at: StoreTime, out: &mut Outputs) {
+    pub(super) fn leave_late(&mut self, now: Moment, mut ghost: OrphanedLease, at: StoreTime, out: &mut Outputs) {
         let again = now + ghost.wait_out(at);
         self.leave_at(now, ghost, again, out);
     }
 
     /// Releases what is left of a lease, not before `again`.
-    pub(super) fn leave_at(&mut self, now: Moment, ghost: Ghost, again: Moment, out: &mut Outputs) {
+    pub(super) fn leave_at(&mut self, now: Moment, ghost: OrphanedLease, again: Moment, out: &mut Outputs) {
         let number = self.number();
         let name = ghost.request.name.clone();
         let entry = self.entries.entry(name.clone()).or_default();
@@ -40,7 +40,7 @@ impl Table {
         for leaving in entry.leaving.iter_mut().filter(|leaving| now >= leaving.again) {
             leaving.again = Moment::NEVER;
             leaving.sent = true;
-            let what = What::Leave { name: name.clone(), number: leaving.number };
+            let what = CallKind::Leave { name: name.clone(), number: leaving.number };
             let request = Request::Release(leaving.ghost.request.clone());
             out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
         }
@@ -91,7 +91,7 @@ impl Leaving {
     }
 }
 
-impl Ghost {
+impl OrphanedLease {
     /// From now on it is about whatever a late sending may be granted; answers how long that can happen.
     fn wait_out(&mut self, at: StoreTime) -> Duration {
         self.request.fence = None;

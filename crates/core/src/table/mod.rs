@@ -3,7 +3,7 @@
 //! A thin shell around it sends what it is told to send, brings the answers back, and wakes tasks. The simulation is another such
 //! shell. The life of one acquire:
 //!
-//! 1. [`Input::Acquire`]: the name is free here, so the task is told to [`Told::Call`] the store. Held here by the same owner, it
+//! 1. [`Input::Acquire`]: the name is free here, so the task is told to [`TaskEffect::Call`] the store. Held here by the same owner, it
 //!    re-enters at once. Held here by another, it queues: one task of a client asks the store, the rest wait in line.
 //! 2. [`Input::Answer`]: granted, and the task is told so; or busy, and the first in line watches, asks again and sleeps.
 //! 3. [`Input::Release`]: handed to the next in line with the next fence of the block, or given back to the store.
@@ -33,22 +33,22 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 pub use types::{
-    Answer, Context, FailedRenewal, Grant, HoldId, How, Input, Loss, LossReport, Output, Outputs, Request, Sending,
-    Settings, TicketId, Told, Want,
+    AcquireRequest, Answer, Context, FailedRenewal, Grant, HoldId, How, Input, Loss, LossReport, Output, Outputs,
+    Request, Sending, Settings, TaskEffect, TicketId,
 };
 
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::{Owner, RequestId};
 use crate::planted::Bug;
-use crate::port::{Busy, News};
+use crate::port::{Busy, Notification};
 use crate::time::{Moment, StoreTime};
 use crate::waiting::{self, Rng};
-use entry::{Ask, Entry, Ghost, Held};
-use types::What;
+use entry::{Ask, Entry, Held, OrphanedLease};
+use types::CallKind;
 
 /// A hold whose lock was lost, and what to release with the last guard of its lease.
-type LostHold = (Arc<LossReport>, Option<Arc<Ghost>>);
+type LostHold = (Arc<LossReport>, Option<Arc<OrphanedLease>>);
 
 /// The state of one client.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub struct Table {
     /// Where a group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
-    lengthening: BTreeMap<TicketId, Lengthening>,
+    lengthening: BTreeMap<TicketId, PendingExtension>,
     timers: BTreeSet<(Moment, Name)>,
     settings: Settings,
     rng: Rng,
@@ -149,8 +149,8 @@ impl Table {
         }
         for output in outputs {
             match output {
-                Output::To(_, types::Told::Sleep(until)) => *until = *until - self.jumped,
-                Output::To(_, types::Told::Call(sending))
+                Output::To(_, types::TaskEffect::Sleep(until)) => *until = *until - self.jumped,
+                Output::To(_, types::TaskEffect::Call(sending))
                 | Output::ForHold(_, sending)
                 | Output::Background(sending) => sending.context.missed = self.jumped,
                 _ => {}
@@ -237,7 +237,7 @@ impl Table {
 
     fn busy_here(&self, now: Moment, name: &Name, held: &Held) -> Busy {
         let holder = held.describe(self.settings.client, now, &self.settings.clock);
-        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder), news: News::default() }
+        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder), news: Notification::default() }
     }
 
     /// How many names are in the table.
@@ -292,22 +292,22 @@ impl Table {
             self.round_trip = waiting::smoothed(self.round_trip, took);
         }
         match (what, answer) {
-            (What::Ask { name, number, not_after }, Answer::Acquire(reply)) => {
+            (CallKind::Ask { name, number, not_after }, Answer::Acquire(reply)) => {
                 self.asked(now, sent, &name, number, not_after, reply, out);
             }
-            (What::Watch { name }, Answer::Watch(reply)) => self.watched(now, &name, reply.err(), out),
-            (What::Release { name, number, hold }, Answer::Release(reply)) => {
+            (CallKind::Watch { name }, Answer::Watch(reply)) => self.watched(now, &name, reply.err(), out),
+            (CallKind::Release { name, number, hold }, Answer::Release(reply)) => {
                 self.released(now, &name, number, hold, reply, out);
             }
-            (What::Withdraw { name, number }, Answer::Release(reply)) => {
+            (CallKind::Withdraw { name, number }, Answer::Release(reply)) => {
                 self.withdrawn(now, sent, &name, number, reply, out);
             }
-            (What::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
-            (What::Lengthen { name, number, ticket, then, before }, Answer::Renew(reply)) => {
+            (CallKind::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
+            (CallKind::Lengthen { name, number, ticket, then, before }, Answer::Renew(reply)) => {
                 self.lengthened(now, sent, &name, number, ticket, then, before, reply, out);
             }
-            (What::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply, out),
-            (What::Ghost, _) => {}
+            (CallKind::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply, out),
+            (CallKind::OrphanedLease, _) => {}
             (what, answer) => debug_assert!(false, "{what:?} was answered with {answer:?}"),
         }
     }
@@ -348,7 +348,7 @@ impl Table {
         }
         // A re-entry that waits for a longer lease stands in no queue.
         for id in std::mem::take(&mut self.lengthening).into_keys() {
-            out.push(Output::To(id, types::Told::Failed(closed_error())));
+            out.push(Output::To(id, types::TaskEffect::Failed(closed_error())));
         }
         let mut holds: Vec<HoldId> = self.ghosts.keys().copied().collect();
         holds.sort();
@@ -364,7 +364,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let tickets: Vec<TicketId> = entry.queue.iter().map(|(id, _)| id).collect();
         for id in tickets {
-            out.push(Output::To(id, types::Told::Failed(closed_error())));
+            out.push(Output::To(id, types::TaskEffect::Failed(closed_error())));
             self.cancel(now, id, name, out);
         }
         self.close_held(now, name, out);
@@ -374,12 +374,12 @@ impl Table {
 
 /// A task that re-enters a lease which is too short for it, and waits for the store to lengthen it.
 #[derive(Debug)]
-struct Lengthening {
+struct PendingExtension {
     /// Errors are final from then on.
     patience: Moment,
     attempts: u32,
     /// What it wants, while it sleeps between two tries.
-    asleep: Option<Box<Want>>,
+    asleep: Option<Box<AcquireRequest>>,
 }
 
 impl Answer {

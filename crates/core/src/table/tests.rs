@@ -13,7 +13,7 @@ use crate::name::Names;
 use crate::options::{Options, Term};
 use crate::owner::{ClientId, Owner};
 use crate::planted::Planted;
-use crate::port::{Acquired, Answered, Busy, Granted, News, Release, Released, Renewed, Reply};
+use crate::port::{Acquired, Answered, Busy, Granted, Notification, Release, Released, Renewed, Reply};
 use crate::time::{StoreClock, StoreTime};
 
 const LEASE: Duration = Duration::from_millis(600);
@@ -58,7 +58,7 @@ impl Bench {
         let options = Arc::new(Options { term, ..Options::default() });
         self.step(Input::Acquire(
             id,
-            Want { names, owner: owner.clone(), options, about: Arc::default(), once: false, until: None },
+            AcquireRequest { names, owner: owner.clone(), options, about: Arc::default(), once: false, until: None },
         ));
         id
     }
@@ -67,14 +67,17 @@ impl Bench {
         let id = self.table.ticket();
         let names = Names::new(names.iter().map(|name| named(name))).unwrap();
         let (owner, options) = (owner.clone(), Arc::new(options));
-        self.step(Input::Acquire(id, Want { names, owner, options, about: Arc::default(), once, until: None }));
+        self.step(Input::Acquire(
+            id,
+            AcquireRequest { names, owner, options, about: Arc::default(), once, until: None },
+        ));
         id
     }
 
     /// The one call that was given out, and to whom.
     fn call(&mut self) -> (Context, Request) {
         let calls = std::mem::take(&mut self.out).into_iter().filter_map(|output| match output {
-            Output::To(_, Told::Call(sending)) => Some(*sending),
+            Output::To(_, TaskEffect::Call(sending)) => Some(*sending),
             Output::ForHold(_, sending) | Output::Background(sending) => Some(*sending),
             _ => None,
         });
@@ -103,10 +106,10 @@ impl Bench {
     }
 
     fn busy(&mut self, context: Context, name: &str) {
-        self.busy_with(context, name, News::default());
+        self.busy_with(context, name, Notification::default());
     }
 
-    fn busy_with(&mut self, context: Context, name: &str, news: News) {
+    fn busy_with(&mut self, context: Context, name: &str, news: Notification) {
         let busy = Busy { name: named(name), holder: None, free_in: Some(LEASE), news };
         let reply = self.ok(Acquired::Busy(Box::new(busy)));
         self.step(Input::Answer(context, Answer::Acquire(reply)));
@@ -119,7 +122,7 @@ impl Bench {
 
     fn granted(&self) -> Option<Grant> {
         self.out.iter().find_map(|output| match output {
-            Output::To(_, Told::Granted(grants)) => Some(grants[0]),
+            Output::To(_, TaskEffect::Granted(grants)) => Some(grants[0]),
             _ => None,
         })
     }
@@ -130,13 +133,13 @@ impl Bench {
 
     fn sleeps_until(&self, id: TicketId) -> Option<Moment> {
         self.out.iter().find_map(|output| match output {
-            Output::To(to, Told::Sleep(until)) if *to == id => Some(*until),
+            Output::To(to, TaskEffect::Sleep(until)) if *to == id => Some(*until),
             _ => None,
         })
     }
 
     fn sleeps(&self, id: TicketId) -> bool {
-        self.out.iter().any(|output| matches!(output, Output::To(to, Told::Sleep(_)) if *to == id))
+        self.out.iter().any(|output| matches!(output, Output::To(to, TaskEffect::Sleep(_)) if *to == id))
     }
 }
 
@@ -194,7 +197,7 @@ fn who_comes_after_the_deadline_asks_at_once() {
     bench.pass(left + Duration::from_nanos(1));
     // Before any timer was served.
     bench.want(&["a"], &fresh(2), KEPT);
-    let asks = |output: &Output| matches!(output, Output::To(_, Told::Call(sending)) if matches!(sending.request, Request::Acquire(_)));
+    let asks = |output: &Output| matches!(output, Output::To(_, TaskEffect::Call(sending)) if matches!(sending.request, Request::Acquire(_)));
     assert!(bench.out.iter().any(asks), "{:?}", bench.out);
 }
 
@@ -240,7 +243,7 @@ fn a_waiter_that_is_told_already_sleeps_at_once_and_leaves_the_list_when_it_goes
     let mut bench = Bench::new();
     let id = bench.want(&["a"], &fresh(1), KEPT);
     let (ask, _) = bench.call();
-    bench.busy_with(ask, "a", News::Coming);
+    bench.busy_with(ask, "a", Notification::Coming);
     assert!(bench.sleeps(id), "{:?}", bench.out);
     bench.step(Input::Cancel(id, named("a")));
     assert!(matches!(&bench.out[..], [Output::Unwatch(_)]), "{:?}", bench.out);
@@ -253,11 +256,11 @@ fn a_waiter_that_is_sure_to_be_told_sleeps_for_longer_unless_a_layer_may_lose_it
         bench.table.settings.unlayered = unlayered;
         let id = bench.want(&["a"], &fresh(1), KEPT);
         let (ask, _) = bench.call();
-        let busy = Busy { name: named("a"), holder: None, free_in: None, news: News::Sure };
+        let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Sure };
         let reply = bench.ok(Acquired::Busy(Box::new(busy)));
         bench.step(Input::Answer(ask, Answer::Acquire(reply)));
         let until = bench.out.iter().find_map(|output| match output {
-            Output::To(to, Told::Sleep(until)) if *to == id => Some(*until),
+            Output::To(to, TaskEffect::Sleep(until)) if *to == id => Some(*until),
             _ => None,
         });
         let slept = until.unwrap().since(bench.now).as_millis();
@@ -271,9 +274,9 @@ fn a_waiter_that_nobody_will_tell_does_not_sleep_for_long() {
     let id = bench.want(&["a"], &fresh(1), KEPT);
     for _ in 0..20 {
         let (ask, _) = bench.call();
-        bench.busy_with(ask, "a", News::Never);
+        bench.busy_with(ask, "a", Notification::Never);
         let until = bench.out.iter().find_map(|output| match output {
-            Output::To(to, Told::Sleep(until)) if *to == id => Some(*until),
+            Output::To(to, TaskEffect::Sleep(until)) if *to == id => Some(*until),
             _ => None,
         });
         let slept = until.unwrap().since(bench.now);
@@ -406,7 +409,7 @@ fn an_extension_that_is_over_already_is_not_a_success() {
     let reply = bench.ok(vec![Renewed::Kept { left: LEASE }]);
     bench.step(Input::Answer(extend, Answer::Renew(reply)));
     assert!(bench.table.time_left(bench.now, &named("a"), hold).is_none());
-    let ok = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Extended)));
+    let ok = bench.out.iter().any(|output| matches!(output, Output::To(_, TaskEffect::Extended)));
     assert!(!ok, "extend() says Ok for a lock that anybody else may hold by now");
 }
 
@@ -456,7 +459,7 @@ fn max_hold_is_not_extended() {
     let names = Names::new([named("a")]).unwrap();
     bench.step(Input::Acquire(
         id,
-        Want { names, owner: fresh(1), options, about: Arc::default(), once: false, until: None },
+        AcquireRequest { names, owner: fresh(1), options, about: Arc::default(), once: false, until: None },
     ));
     let (ask, _) = bench.call();
     bench.grant(ask, LEASE);
@@ -533,7 +536,7 @@ fn one_who_asks_once_does_not_wait_behind_a_sleeper() {
     let options = Arc::new(Options::default());
     bench.step(Input::Acquire(
         id,
-        Want { names, owner: fresh(2), options, about: Arc::default(), once: true, until: None },
+        AcquireRequest { names, owner: fresh(2), options, about: Arc::default(), once: true, until: None },
     ));
     assert!(!bench.out.is_empty(), "it waits, for up to a second, in silence");
 }
@@ -548,7 +551,7 @@ fn a_group_gives_way_to_other_processes_too() {
     let (release, _) = bench.call();
     bench.release_answered(release, Released::Released { waiters: Some(3) });
     let asks = bench.out.iter().any(
-        |output| matches!(output, Output::To(_, Told::Call(sending)) if matches!(sending.request, Request::Acquire(_))),
+        |output| matches!(output, Output::To(_, TaskEffect::Call(sending)) if matches!(sending.request, Request::Acquire(_))),
     );
     assert!(!asks, "three other processes wait, and this one asks again at once");
 }
@@ -564,7 +567,7 @@ fn a_reentry_that_asks_the_store_rides_out_a_lost_message() {
     let (lengthen, request) = bench.call();
     assert!(matches!(request, Request::Renew(_)));
     bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown()))));
-    let failed = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Failed(_))));
+    let failed = bench.out.iter().any(|output| matches!(output, Output::To(_, TaskEffect::Failed(_))));
     assert!(!failed, "patience is five seconds, and no time has passed");
 }
 
@@ -578,17 +581,17 @@ fn whoever_waited_long_for_its_turn_has_all_its_patience_then() {
     bench.step(Input::Tick);
     let fails = |bench: &mut Bench| {
         let calls = std::mem::take(&mut bench.out).into_iter().filter_map(|output| match output {
-            Output::To(_, Told::Call(sending)) => Some(sending.context),
+            Output::To(_, TaskEffect::Call(sending)) => Some(sending.context),
             _ => None,
         });
         let ask = calls.last().expect("it asks");
         bench.step(Input::Answer(ask, Answer::Acquire(Err(unreached()))));
-        bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Failed(_))))
+        bench.out.iter().any(|output| matches!(output, Output::To(_, TaskEffect::Failed(_))))
     };
     assert!(!fails(&mut bench), "patience is five seconds, and it has only begun to ask");
     bench.pass(Duration::from_secs(6));
     let sleeper = bench.out.iter().find_map(|output| match output {
-        Output::To(id, Told::Sleep(_)) => Some(*id),
+        Output::To(id, TaskEffect::Sleep(_)) => Some(*id),
         _ => None,
     });
     bench.step(Input::Woke(sleeper.expect("it sleeps"), named("a")));
@@ -598,13 +601,13 @@ fn whoever_waited_long_for_its_turn_has_all_its_patience_then() {
 impl Bench {
     /// Wakes whoever sleeps, has its call fail, and answers who was told that it cannot have the lock.
     fn ask_in_vain(&mut self, sleeper: TicketId) -> Vec<TicketId> {
-        if !self.out.iter().any(|output| matches!(output, Output::To(_, Told::Call(_)))) {
+        if !self.out.iter().any(|output| matches!(output, Output::To(_, TaskEffect::Call(_)))) {
             self.step(Input::Woke(sleeper, named("a")));
         }
         let (ask, _) = self.call();
         self.step(Input::Answer(ask, Answer::Acquire(Err(unreached()))));
         let failed = |output: &Output| match output {
-            Output::To(id, Told::Failed(_)) => Some(*id),
+            Output::To(id, TaskEffect::Failed(_)) => Some(*id),
             _ => None,
         };
         self.out.iter().filter_map(failed).collect()
@@ -618,7 +621,7 @@ fn whoever_waits_behind_one_that_is_never_answered_is_told_when_its_own_patience
     let long = bench.table.ticket();
     let until = Some(bench.now + Duration::from_secs(3_600));
     let (names, options) = (Names::new([named("a")]).unwrap(), Arc::new(Options::default()));
-    let want = Want { names, owner: fresh(1), options, about: Arc::default(), once: false, until };
+    let want = AcquireRequest { names, owner: fresh(1), options, about: Arc::default(), once: false, until };
     bench.step(Input::Acquire(long, want));
     let call = std::mem::take(&mut bench.out);
     let behind = bench.want(&["a"], &fresh(2), KEPT);
@@ -645,7 +648,7 @@ fn whoever_waits_behind_one_that_was_answered_rides_out_the_outage() {
     bench.pass(Duration::from_secs(4));
     bench.step(Input::Woke(first, named("a")));
     let (ask, _) = bench.call();
-    bench.busy_with(ask, "a", News::Coming);
+    bench.busy_with(ask, "a", Notification::Coming);
     bench.pass(Duration::from_secs(4));
     assert!(bench.ask_in_vain(first).is_empty(), "the store had answered");
     bench.step(Input::Cancel(first, named("a")));
@@ -666,13 +669,13 @@ fn whoever_waits_until_then_has_patience_until_then() {
         let mut bench = Bench::new();
         let (id, names, options) = (bench.table.ticket(), Names::One(named("a")), Arc::default());
         let until = until.map(|span| bench.now + span);
-        let want = Want { names, owner: fresh(1), options, about: Arc::default(), once: false, until };
+        let want = AcquireRequest { names, owner: fresh(1), options, about: Arc::default(), once: false, until };
         bench.step(Input::Acquire(id, want));
         let (ask, _) = bench.call();
         bench.pass(Duration::from_secs(60));
         let error = Error::new(ErrorKind::NoQuorum, "acquire", "they recover").with_outcome(Outcome::NotApplied);
         bench.step(Input::Answer(ask, Answer::Acquire(Err(error))));
-        let failed = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Failed(_))));
+        let failed = bench.out.iter().any(|output| matches!(output, Output::To(_, TaskEffect::Failed(_))));
         assert_eq!(failed, fails, "{:?}", bench.out);
     }
 }
@@ -760,7 +763,7 @@ fn a_lease_is_not_left_while_an_earlier_sending_of_it_is_open() {
     let (first, _) = bench.call();
     bench.step(Input::Answer(first, Answer::Acquire(Err(unknown()))));
     let again = bench.out.iter().find_map(|output| match output {
-        Output::To(id, Told::Sleep(until)) => Some((*id, *until)),
+        Output::To(id, TaskEffect::Sleep(until)) => Some((*id, *until)),
         _ => None,
     });
     let (id, until) = again.unwrap();

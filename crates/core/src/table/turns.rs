@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 
 use super::Table;
 use super::entry::{Ask, Releasing, Ticket};
-use super::types::{Context, Output, Outputs, Request, Sending, TicketId, Told, What};
+use super::types::{CallKind, Context, Output, Outputs, Request, Sending, TaskEffect, TicketId};
 use crate::error::Error;
 use crate::name::{Name, Names};
 use crate::options::WaitMode;
 use crate::planted::Bug;
-use crate::port::{Busy, News};
+use crate::port::{Busy, Notification};
 use crate::time::Moment;
 use crate::waiting;
 
@@ -38,7 +38,7 @@ impl Table {
         for id in once {
             entry.dequeue(id);
             self.groups.remove(&id);
-            out.push(Output::To(id, Told::Busy(Box::new(busy.clone()))));
+            out.push(Output::To(id, TaskEffect::Busy(Box::new(busy.clone()))));
         }
     }
 
@@ -46,7 +46,7 @@ impl Table {
     fn refuse_tries_now(&mut self, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
-            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: News::default() };
+            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
             let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
             self.refuse_tries(name, &busy, out);
         }
@@ -77,13 +77,13 @@ impl Table {
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some((id, ticket)) = entry.queue.head() else { return self.unwanted(now, name, out) };
-        let unheard = entry.busy.as_ref().is_some_and(|busy| busy.news == News::Never);
+        let unheard = entry.busy.as_ref().is_some_and(|busy| busy.news == Notification::Never);
         let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified && !unheard;
         if notified && !entry.watched {
             entry.ask = Ask::Watching;
-            let context = Context::new(now, What::Watch { name: name.clone() });
+            let context = Context::new(now, CallKind::Watch { name: name.clone() });
             let request = Request::Watch(name.clone());
-            return out.push(Output::To(id, Told::Call(Box::new(Sending { context, request }))));
+            return out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context, request }))));
         }
         let until = if entry.give_way > now {
             entry.give_way
@@ -92,11 +92,12 @@ impl Table {
         } else if self.settings.planted.is(Bug::LostHintCostsLease) {
             free_in.map_or(Moment::NEVER, |free_in| now + free_in)
         } else {
-            let sure = self.settings.unlayered && entry.busy.as_ref().is_some_and(|busy| busy.news == News::Sure);
+            let sure =
+                self.settings.unlayered && entry.busy.as_ref().is_some_and(|busy| busy.news == Notification::Sure);
             now + waiting::until_recheck(&mut self.rng, free_in, sure)
         };
         entry.ask = Ask::Sleeping(until);
-        out.push(Output::To(id, Told::Sleep(until)));
+        out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
     /// A subscription was confirmed, or failed: either way, ask again.
@@ -153,7 +154,7 @@ impl Table {
         let failed: SmallVec<[TicketId; 1]> = entry.queue.iter().filter_map(is_final).collect();
         for id in failed {
             entry.dequeue(id);
-            out.push(Output::To(id, Told::Failed(error.clone())));
+            out.push(Output::To(id, TaskEffect::Failed(error.clone())));
             self.groups.remove(&id);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
@@ -176,7 +177,7 @@ impl Table {
         let Some((id, _)) = entry.queue.head() else { return self.unwanted(now, name, out) };
         let until = now + waiting::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
         entry.ask = Ask::Sleeping(until);
-        out.push(Output::To(id, Told::Sleep(until)));
+        out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
     /// After the first in line has gone, the next one sleeps in its place.
@@ -186,7 +187,7 @@ impl Table {
         match entry.queue.head() {
             None => self.unwanted(now, name, out),
             Some(_) if self.settings.planted.is(Bug::CancelledAskerStrandsQueue) => {}
-            Some((next, _)) if slept => out.push(Output::To(next, Told::Sleep(until))),
+            Some((next, _)) if slept => out.push(Output::To(next, TaskEffect::Sleep(until))),
             Some(_) => {}
         }
     }
@@ -199,12 +200,12 @@ impl Table {
             entry.held.as_deref().and_then(|held| held.releasing.as_deref()).is_some_and(Releasing::is_pausing);
         let others_first = entry.held.is_none() && entry.give_way > now && entry.ask != Ask::Calling;
         if pausing || others_first || matches!(entry.ask, Ask::Withdrawing { .. }) {
-            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: News::default() };
+            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
             let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.dequeue(id);
             }
-            return out.push(Output::To(id, Told::Busy(Box::new(busy))));
+            return out.push(Output::To(id, TaskEffect::Busy(Box::new(busy))));
         }
         if let Ask::Sleeping(_) = entry.ask {
             self.reask(now, name, out);
@@ -224,7 +225,7 @@ impl Table {
             return;
         }
         if now < until {
-            return out.push(Output::To(id, Told::Sleep(until)));
+            return out.push(Output::To(id, TaskEffect::Sleep(until)));
         }
         self.reask(now, &home, out);
         self.settle(now, &home, out);
@@ -278,12 +279,12 @@ impl Table {
         if let (Ask::Sleeping(until), Some((head, _))) = (&entry.ask, entry.head())
             && head == id
         {
-            out.push(Output::To(id, Told::Sleep(*until)));
+            out.push(Output::To(id, TaskEffect::Sleep(*until)));
         }
     }
 
     pub(super) fn refuse_here(&self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
         let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
-        out.push(Output::To(id, Told::Busy(Box::new(self.busy_here(now, name, held)))));
+        out.push(Output::To(id, TaskEffect::Busy(Box::new(self.busy_here(now, name, held)))));
     }
 }

@@ -37,7 +37,7 @@ pub struct Settings {
     pub client: ClientId,
     /// Whether the store has hints.
     pub hints: bool,
-    /// Whether nothing that could lose hints stands between the store and this client: then it believes [`News::Sure`](crate::port::News).
+    /// Whether nothing that could lose hints stands between the store and this client: then it believes [`Notification::Sure`](crate::port::News).
     pub unlayered: bool,
     /// An acquire is not executed later than this after its sending.
     pub call_limit: Duration,
@@ -53,7 +53,7 @@ pub struct Settings {
 
 /// A wish for a lock.
 #[derive(Clone, Debug)]
-pub struct Want {
+pub struct AcquireRequest {
     /// One name, or several together.
     pub names: Names,
     /// For whom.
@@ -68,7 +68,7 @@ pub struct Want {
     pub until: Option<Moment>,
 }
 
-impl Want {
+impl AcquireRequest {
     /// Until when it goes on trying while the store has not answered it once.
     pub(crate) fn patience(&self, now: Moment, usual: Duration) -> Moment {
         self.until.unwrap_or(now + usual)
@@ -79,7 +79,7 @@ impl Want {
 #[derive(Debug)]
 pub enum Input {
     /// A task wants a lock.
-    Acquire(TicketId, Want),
+    Acquire(TicketId, AcquireRequest),
     /// A task no longer wants it.
     Cancel(TicketId, Name),
     /// The sleep of a task ended.
@@ -148,11 +148,11 @@ pub struct Context {
     pub(crate) sent: Moment,
     /// What the client's clock had missed by then.
     pub(crate) missed: Duration,
-    pub(crate) what: What,
+    pub(crate) what: CallKind,
 }
 
 impl Context {
-    pub(crate) fn new(sent: Moment, what: What) -> Self {
+    pub(crate) fn new(sent: Moment, what: CallKind) -> Self {
         Self { sent, missed: Duration::ZERO, what }
     }
 
@@ -163,7 +163,7 @@ impl Context {
 }
 
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum CallKind {
     Ask {
         name: Name,
         number: u64,
@@ -186,7 +186,7 @@ pub(crate) enum What {
         name: Name,
         number: u64,
         ticket: TicketId,
-        then: Then,
+        then: AfterRenewal,
         /// What the lease was asked for before.
         before: Moment,
     },
@@ -195,16 +195,16 @@ pub(crate) enum What {
         number: u64,
     },
     /// Of a planted bug.
-    Ghost,
+    OrphanedLease,
 }
 
 #[derive(Debug)]
-pub(crate) enum Then {
-    Enter(Box<Want>),
+pub(crate) enum AfterRenewal {
+    Enter(Box<AcquireRequest>),
     Extend(HoldId, Duration),
 }
 
-impl Then {
+impl AfterRenewal {
     /// What the lease is lengthened to.
     pub(crate) fn term(&self) -> Duration {
         match self {
@@ -218,7 +218,7 @@ impl Then {
 #[derive(Debug)]
 pub enum Output {
     /// Tell the task behind a ticket.
-    To(TicketId, Told),
+    To(TicketId, TaskEffect),
     /// The release of a hold ended.
     Given(HoldId, Result<Released, Error>),
     /// A hold is lost: tell its guard at once.
@@ -237,7 +237,7 @@ pub enum Output {
 
 /// What a task is told.
 #[derive(Debug)]
-pub enum Told {
+pub enum TaskEffect {
     /// It has the lock: one grant a name, in order.
     Granted(SmallVec<[Grant; 1]>),
     /// It asked once, and another holds it.

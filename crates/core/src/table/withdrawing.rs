@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Ask, Contest};
-use super::types::{Context, Output, Outputs, Request, Sending, TicketId, What};
+use super::entry::{Ask, WaitState};
+use super::types::{CallKind, Context, Output, Outputs, Request, Sending, TicketId};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::RequestId;
 use crate::planted::Bug;
-use crate::port::{Give, Release, Released, Reply};
+use crate::port::{Release, ReleaseScope, Released, Reply};
 use crate::time::Moment;
 use crate::waiting;
 
@@ -31,7 +31,7 @@ impl Table {
     pub(super) fn withdraw(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut Contest = entry;
+        let entry: &mut WaitState = entry;
         let Some(series) = &entry.series else { return };
         if series.taint.is_none() {
             entry.series = None;
@@ -45,12 +45,12 @@ impl Table {
             name: name.clone(),
             owner: series.owner.clone(),
             fence: None,
-            give: Give::Hold(RequestId { client, number: series.number }),
+            give: ReleaseScope::Hold(RequestId { client, number: series.number }),
             last_used: None,
             linger: Duration::ZERO,
             rejoin: false,
         });
-        let context = Context::new(now, What::Withdraw { name: name.clone(), number: series.number });
+        let context = Context::new(now, CallKind::Withdraw { name: name.clone(), number: series.number });
         out.push(Output::Background(Box::new(Sending { context, request })));
         self.settle(now, name, out);
     }
@@ -107,10 +107,10 @@ impl Table {
     /// Whoever was to send a call has gone before sending it: the next in line takes over.
     pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
         match context.what {
-            what @ (What::Ask { .. } | What::Watch { .. }) => {
+            what @ (CallKind::Ask { .. } | CallKind::Watch { .. }) => {
                 let (name, number) = match what {
-                    What::Ask { name, number, .. } => (name, Some(number)),
-                    What::Watch { name } => (name, None),
+                    CallKind::Ask { name, number, .. } => (name, Some(number)),
+                    CallKind::Watch { name } => (name, None),
                     _ => return,
                 };
                 let Some(entry) = self.entries.get_mut(&name) else { return };
@@ -134,18 +134,21 @@ impl Table {
                 }
                 self.settle(now, &name, out);
             }
-            What::Lengthen { name, number, ticket, then, before } => {
+            CallKind::Lengthen { name, number, ticket, then, before } => {
                 self.lengthening.remove(&ticket);
                 let held = self.entries.get_mut(&name).and_then(|entry| entry.live());
                 if let Some(held) = held.filter(|held| held.number == number) {
                     held.was_not_asked(context.sent, then.term(), before);
                 }
             }
-            What::Ghost => {}
-            what @ (What::Release { .. } | What::Withdraw { .. } | What::Leave { .. } | What::Renew(_)) => {
+            CallKind::OrphanedLease => {}
+            what @ (CallKind::Release { .. }
+            | CallKind::Withdraw { .. }
+            | CallKind::Leave { .. }
+            | CallKind::Renew(_)) => {
                 let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");
                 let answer = match &what {
-                    What::Renew(_) => super::Answer::Renew(Err(error())),
+                    CallKind::Renew(_) => super::Answer::Renew(Err(error())),
                     _ => super::Answer::Release(Err(error())),
                 };
                 self.answer(now, Context::new(context.sent, what), answer, out);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::port::{Give, Release, Released, Renew, Renewed};
+use leasehold_core::port::{Release, ReleaseScope, Released, Renew, Renewed};
 use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Names, Outcome, RequestId, StoreOwner};
 
 use super::Lock;
@@ -67,7 +67,7 @@ impl Lock {
     pub async fn release(&self, fence: Option<Fence>) -> Result<u32, Error> {
         self.shell.0.check_process("release")?;
         let request = self.shell.0.state().table.request();
-        self.give(fence, Give::One(request)).await
+        self.give(fence, ReleaseScope::One(request)).await
     }
 
     /// Gives back every hold of this lock's explicit owner.
@@ -80,7 +80,7 @@ impl Lock {
     ///
     /// As [`Lock::release`].
     pub async fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
-        self.give(fence, Give::All).await.map(drop)
+        self.give(fence, ReleaseScope::All).await.map(drop)
     }
 
     /// Gives back the hold that this request took ([`Guard::requests`](crate::Guard::requests)), and no other of the same owner; answers
@@ -94,10 +94,10 @@ impl Lock {
     ///
     /// As [`Lock::release`].
     pub async fn release_hold(&self, request: RequestId, fence: Option<Fence>) -> Result<u32, Error> {
-        self.give(fence, Give::Hold(request)).await
+        self.give(fence, ReleaseScope::Hold(request)).await
     }
 
-    async fn give(&self, fence: Option<Fence>, give: Give) -> Result<u32, Error> {
+    async fn give(&self, fence: Option<Fence>, give: ReleaseScope) -> Result<u32, Error> {
         let owner = self.explicit("release", fence)?;
         let mut result = Ok(0);
         for name in self.names.as_slice() {
@@ -110,7 +110,13 @@ impl Lock {
         result
     }
 
-    async fn give_one(&self, name: &Name, owner: &StoreOwner, fence: Option<Fence>, give: Give) -> Result<u32, Error> {
+    async fn give_one(
+        &self,
+        name: &Name,
+        owner: &StoreOwner,
+        fence: Option<Fence>,
+        give: ReleaseScope,
+    ) -> Result<u32, Error> {
         let release = Release {
             client: self.shell.0.client,
             name: name.clone(),

@@ -61,7 +61,7 @@ impl Drop for Alarm {
 
 /// Rings the alarms of this process.
 #[derive(Default)]
-pub(super) struct Bell {
+pub(super) struct TimerQueue {
     state: Mutex<State>,
     earlier: Notify,
 }
@@ -75,10 +75,10 @@ struct State {
     looks_at: Option<Moment>,
 }
 
-pub(super) fn bell() -> &'static Bell {
-    static BELL: OnceLock<&'static Bell> = OnceLock::new();
+pub(super) fn bell() -> &'static TimerQueue {
+    static BELL: OnceLock<&'static TimerQueue> = OnceLock::new();
     BELL.get_or_init(|| {
-        let bell: &'static Bell = Box::leak(Box::default());
+        let bell: &'static TimerQueue = Box::leak(Box::default());
         if let Some(handle) = background::handle() {
             handle.spawn(bell.ring());
         }
@@ -86,7 +86,7 @@ pub(super) fn bell() -> &'static Bell {
     })
 }
 
-impl Bell {
+impl TimerQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,13 +7,13 @@ use leasehold_core::quorum::{Ballot, Vote, Voted};
 use leasehold_core::{Fence, Moment, Name, RequestId, StoreTime, waiting};
 
 use super::Quorum;
-use super::flights::{Flights, Landed};
+use super::flights::{Completed, InFlightCalls};
 
 /// So often a server is asked where somebody else is trying just then.
 const TRIES: u32 = 6;
 
 /// A server that does not have what is held.
-pub(super) struct Lacking {
+pub(super) struct MissingReplica {
     pub(super) server: usize,
     pub(super) request: RequestId,
     pub(super) name: Name,
@@ -25,13 +25,13 @@ pub(super) struct Lacking {
 impl Quorum {
     /// Asks every server that lacks a lease; one where somebody else is trying just then is asked again, so that a lock that many want
     /// does not end with the servers that forgot it.
-    pub(super) async fn ask_anew(&self, mut lacking: Vec<Lacking>) {
+    pub(super) async fn ask_anew(&self, mut lacking: Vec<MissingReplica>) {
         for tries in 0..TRIES {
             if tries > 0 {
                 let pause = waiting::retry_pause(&mut self.state().rng, tries);
                 self.pause(pause).await;
             }
-            let mut votes = Flights::new();
+            let mut votes = InFlightCalls::new();
             let mut asked = Vec::new();
             for (lacking, sent, ballot) in self.ballots(lacking) {
                 let (number, not_after) = (u32::try_from(asked.len()).unwrap_or(u32::MAX), ballot.acquire.not_after);
@@ -39,7 +39,7 @@ impl Quorum {
                 asked.push(Some((lacking, not_after)));
             }
             lacking = Vec::new();
-            while let Some(Landed { server, round, reply, .. }) = votes.next(self).await {
+            while let Some(Completed { server, round, reply, .. }) = votes.next(self).await {
                 let Some((asked, not_after)) = asked[round as usize].take() else { continue };
                 self.voted_anew(asked.request, server, not_after, &reply);
                 if matches!(&reply, Ok(answered) if matches!(answered.result.voted, Voted::Busy(_))) {
@@ -53,7 +53,7 @@ impl Quorum {
     }
 
     /// Ballots for those that are still held.
-    fn ballots(&self, lacking: Vec<Lacking>) -> Vec<(Lacking, Moment, Ballot)> {
+    fn ballots(&self, lacking: Vec<MissingReplica>) -> Vec<(MissingReplica, Moment, Ballot)> {
         let now = self.now();
         let mut state = self.state();
         let state = &mut *state;

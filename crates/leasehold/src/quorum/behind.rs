@@ -9,8 +9,8 @@ use leasehold_core::quorum::Vote;
 use leasehold_core::{Moment, RequestId};
 
 use super::alarm;
-use super::anew::Lacking;
-use super::flights::Landed;
+use super::anew::MissingReplica;
+use super::flights::Completed;
 use super::releasing::Sweeping;
 use super::voting::voted_late;
 use super::{Quorum, State};
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 64;
 
 /// What is to be looked at.
 #[derive(Default)]
-pub(super) struct Behind {
+pub(super) struct DeferredWork {
     /// Releases that were answered to whoever waited, and not by every server.
     releases: Vec<Sweeping>,
     /// Grants, and when those are asked once more who did not vote for them.
@@ -122,7 +122,8 @@ impl Quorum {
             let now = self.now();
             let mut held: Vec<RequestId> = self.state().holds.keys().copied().collect();
             held.sort_unstable();
-            let lacking: Vec<Lacking> = held.into_iter().flat_map(|request| self.lacking(now, request)).collect();
+            let lacking: Vec<MissingReplica> =
+                held.into_iter().flat_map(|request| self.lacking(now, request)).collect();
             if lacking.is_empty() || now >= until {
                 return;
             }
@@ -152,10 +153,10 @@ impl Quorum {
     }
 
     /// Which servers do not have what was granted then, and are well.
-    fn lacking(&self, now: Moment, request: RequestId) -> Vec<Lacking> {
+    fn lacking(&self, now: Moment, request: RequestId) -> Vec<MissingReplica> {
         let late = self.state().holds.get_mut(&request).map(|held| std::mem::take(&mut held.late));
         let Some(mut late) = late else { return Vec::new() };
-        let landed: Vec<Landed<Answered<Vote>>> = std::iter::from_fn(|| late.ended(self)).collect();
+        let landed: Vec<Completed<Answered<Vote>>> = std::iter::from_fn(|| late.ended(self)).collect();
         let mut guard = self.state();
         let state = &mut *guard;
         let left_out = state.left_out(now);
@@ -172,6 +173,6 @@ impl Quorum {
         let (fence, term) = (held.hold.block().first, held.ends.since(now));
         let Some(name) = held.names.first().cloned().filter(|_| !term.is_zero()) else { return Vec::new() };
         let well = held.hold.vacant().filter(|server| left_out[*server].is_none());
-        well.map(|server| Lacking { server, request, name: name.clone(), fence, term }).collect()
+        well.map(|server| MissingReplica { server, request, name: name.clone(), fence, term }).collect()
     }
 }

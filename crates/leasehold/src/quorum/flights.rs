@@ -28,9 +28,9 @@ impl Reading for () {
 }
 
 /// Calls under way, each to one server.
-pub(super) struct Flights<T>(Vec<Flight<T>>);
+pub(super) struct InFlightCalls<T>(Vec<InFlight<T>>);
 
-struct Flight<T> {
+struct InFlight<T> {
     server: usize,
     round: u32,
     sent: Moment,
@@ -38,26 +38,26 @@ struct Flight<T> {
 }
 
 /// A call that ended.
-pub(super) struct Landed<T> {
+pub(super) struct Completed<T> {
     pub(super) server: usize,
     pub(super) round: u32,
     pub(super) sent: Moment,
     pub(super) reply: Result<T, Error>,
 }
 
-impl<T> Default for Flights<T> {
+impl<T> Default for InFlightCalls<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T: Reading + Unpin> Flights<T> {
+impl<T: Reading + Unpin> InFlightCalls<T> {
     pub(super) fn new() -> Self {
         Self::default()
     }
 
     pub(super) fn send(&mut self, server: usize, round: u32, sent: Moment, call: Call<Result<T, Error>>) {
-        self.0.push(Flight { server, round, sent, call });
+        self.0.push(InFlight { server, round, sent, call });
     }
 
     /// Others that are under way as well.
@@ -75,21 +75,21 @@ impl<T: Reading + Unpin> Flights<T> {
     }
 
     /// One that has ended, if any.
-    pub(super) fn poll(&mut self, quorum: &Quorum, task: &mut Context<'_>) -> Poll<Landed<T>> {
+    pub(super) fn poll(&mut self, quorum: &Quorum, task: &mut Context<'_>) -> Poll<Completed<T>> {
         for at in 0..self.0.len() {
             if let Poll::Ready(reply) = Pin::new(&mut self.0[at].call).poll(task) {
-                let Flight { server, round, sent, .. } = self.0.swap_remove(at);
+                let InFlight { server, round, sent, .. } = self.0.swap_remove(at);
                 if let Ok(answered) = &reply {
                     quorum.heard(server, sent, quorum.now(), answered.clock());
                 }
-                return Poll::Ready(Landed { server, round, sent, reply });
+                return Poll::Ready(Completed { server, round, sent, reply });
             }
         }
         Poll::Pending
     }
 
     /// One that has ended already, if any.
-    pub(super) fn ended(&mut self, quorum: &Quorum) -> Option<Landed<T>> {
+    pub(super) fn ended(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
         match self.poll(quorum, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(landed) => Some(landed),
             Poll::Pending => None,
@@ -97,7 +97,7 @@ impl<T: Reading + Unpin> Flights<T> {
     }
 
     /// The next that ends; none where there are no more.
-    pub(super) async fn next(&mut self, quorum: &Quorum) -> Option<Landed<T>> {
+    pub(super) async fn next(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
         if self.0.is_empty() {
             return None;
         }

@@ -18,7 +18,7 @@ use leasehold_core::{
 
 use super::Quorum;
 use super::alarm::{self, Alarm};
-use super::flights::{Flights, Landed, Reading};
+use super::flights::{Completed, InFlightCalls, Reading};
 
 /// Servers are waited for so long where nobody is in a hurry.
 const LIMIT: Duration = Duration::from_millis(1_500);
@@ -42,7 +42,7 @@ impl Quorum {
         call: impl Fn(&Arc<dyn Member>) -> Call<Result<T, Error>>,
     ) -> Result<Vec<(usize, T)>, Error> {
         let now = self.now();
-        let mut flights = Flights::new();
+        let mut flights = InFlightCalls::new();
         for (server, member) in self.members.iter().enumerate() {
             flights.send(server, 0, now, call(member));
         }
@@ -54,7 +54,7 @@ impl Quorum {
         std::future::poll_fn(|task| {
             loop {
                 match flights.poll(self, task) {
-                    Poll::Ready(Landed { server, reply, .. }) => match reply {
+                    Poll::Ready(Completed { server, reply, .. }) => match reply {
                         Ok(answered) => {
                             found.push((server, answered));
                             if found.len() == majority && !patient {
@@ -112,7 +112,7 @@ impl Quorum {
             let left_out = state.health.ailing(now);
             (unknown.into_iter().filter(|server| left_out[*server].is_none()).collect::<PerServer<usize>>(), enough)
         };
-        let mut flights = Flights::new();
+        let mut flights = InFlightCalls::new();
         for server in unknown {
             flights.send(server, 0, now, self.members[server].clock());
         }
@@ -122,7 +122,7 @@ impl Quorum {
         self.finish(flights);
     }
 
-    async fn wait_for_majority(&self, now: Moment, flights: &mut Flights<Answered<()>>) {
+    async fn wait_for_majority(&self, now: Moment, flights: &mut InFlightCalls<Answered<()>>) {
         let (until, mut alarm) = (now + LIMIT, Alarm::new(self.host()));
         let missing = self.members.len() - self.shared.rules.majority();
         std::future::poll_fn(|task| {
@@ -132,7 +132,7 @@ impl Quorum {
                     return Poll::Ready(());
                 }
                 match flights.poll(self, task) {
-                    Poll::Ready(Landed { server, reply: Err(error), .. }) => {
+                    Poll::Ready(Completed { server, reply: Err(error), .. }) => {
                         self.state().health.failed(server, self.now(), Some(error));
                     }
                     Poll::Ready(_) => {}

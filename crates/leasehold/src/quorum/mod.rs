@@ -29,11 +29,11 @@ use leasehold_core::quorum::{Clocks, Health, Hold, Member, PerServer, Rules, Vot
 use leasehold_core::waiting::Rng;
 use leasehold_core::{Error, ErrorKind, Moment, Name, RequestId, StoreTime};
 
-use crate::errand::Errands;
-use behind::Behind;
+use crate::errand::TaskTracker;
+use behind::DeferredWork;
 #[cfg(feature = "redis")]
 pub(crate) use examine::examine;
-use flights::Flights;
+use flights::InFlightCalls;
 pub use host::{Alarm, Host, Machine, Work};
 
 /// How long a server does not vote that may have forgotten, where nothing else is said.
@@ -76,7 +76,7 @@ struct Shared {
     process: u32,
     state: Mutex<State>,
     /// What closing waits for.
-    errands: Errands,
+    errands: TaskTracker,
 }
 
 struct State {
@@ -92,7 +92,7 @@ struct State {
     sweep_at: usize,
     /// Calls to each server that nobody waits for.
     stragglers: PerServer<u32>,
-    behind: Behind,
+    behind: DeferredWork,
 }
 
 /// A grant, for as long as it is held.
@@ -103,7 +103,7 @@ struct Held {
     /// The servers have it until then at least, if they forget nothing.
     ends: Moment,
     /// Votes that were not needed.
-    late: Flights<Answered<Vote>>,
+    late: InFlightCalls<Answered<Vote>>,
 }
 
 impl Quorum {
@@ -150,7 +150,7 @@ impl Quorum {
             label: format!("redlock://{}", places.join(",")).into(),
             rules,
             process: std::process::id(),
-            errands: Errands::default(),
+            errands: TaskTracker::default(),
             state: Mutex::new(State {
                 clocks: Clocks::new(servers),
                 health: Health::new(servers, Rng::new(host.seed()?)),
@@ -160,7 +160,7 @@ impl Quorum {
                 holds: HashMap::default(),
                 sweep_at: SWEEP_MIN,
                 stragglers: (0..servers).map(|_| 0).collect(),
-                behind: Behind::default(),
+                behind: DeferredWork::default(),
             }),
             host,
         });

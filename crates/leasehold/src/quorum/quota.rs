@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 /// No verdict is missed by that: one needs so many answers, and every server that answers has moved its call at least once. Calls must be
 /// polled [`unconstrained`]: a runtime that puts a task off wakes it once, however many of its calls it did not let through.
 #[derive(Default)]
-pub(super) struct Quota(Arc<Count>);
+pub(super) struct WakeThreshold(Arc<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -24,7 +24,7 @@ pub(super) fn unconstrained<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T> + U
     tokio::task::unconstrained(poll_fn(poll))
 }
 
-impl Quota {
+impl WakeThreshold {
     /// What calls are to be polled with, where so many must move before there is anything to do.
     pub(super) fn of(&self, calls: usize, task: &Waker) -> Waker {
         let mut known = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn wakes_for_the_last_that_is_needed_and_for_each_after_it() {
-        let (woken, quota) = (Arc::<Woken>::default(), Quota::default());
+        let (woken, quota) = (Arc::<Woken>::default(), WakeThreshold::default());
         let waker = quota.of(3, &Waker::from(woken.clone()));
         let mut seen = Vec::new();
         for _ in 0..5 {

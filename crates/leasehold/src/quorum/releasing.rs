@@ -3,16 +3,16 @@
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::port::{Answered, Give, Release, Released, Reply};
+use leasehold_core::port::{Answered, Release, ReleaseScope, Released, Reply};
 use leasehold_core::quorum::{Hold, PerServer, Sweep, Vote};
 use leasehold_core::{Error, Moment, RequestId, lease};
 
 use super::alarm::Alarm;
-use super::flights::{Flights, Landed};
-use super::quota::{Quota, unconstrained};
+use super::flights::{Completed, InFlightCalls};
+use super::quota::{WakeThreshold, unconstrained};
 use super::voting::voted_late;
 use super::{Held, Quorum, State};
-use crate::errand::Errand;
+use crate::errand::TaskGuard;
 
 /// Whoever gives back is answered by then, though servers are silent.
 const ANSWER: Duration = Duration::from_millis(1_500);
@@ -26,20 +26,20 @@ pub(super) struct Sweeping {
     quorum: Quorum,
     sweeps: Vec<(Sweep, Release)>,
     quietly: bool,
-    flights: Flights<Answered<Released>>,
+    flights: InFlightCalls<Answered<Released>>,
     /// What is given back, where that is known, and its votes that nobody waited for.
-    late: Option<(Hold, Flights<Answered<Vote>>)>,
-    quota: Quota,
+    late: Option<(Hold, InFlightCalls<Answered<Vote>>)>,
+    quota: WakeThreshold,
     alarm: Alarm,
     /// Until every server was heard of: a process that ends must not leave locks behind.
-    errand: Option<Errand>,
+    errand: Option<TaskGuard>,
 }
 
 impl Sweeping {
     pub(super) fn new(
         quorum: &Quorum,
         sweeps: Vec<(Sweep, Release)>,
-        late: Option<(Hold, Flights<Answered<Vote>>)>,
+        late: Option<(Hold, InFlightCalls<Answered<Vote>>)>,
         quietly: bool,
     ) -> Self {
         late.iter().for_each(|(_, votes)| quorum.not_waited_for(votes));
@@ -47,9 +47,9 @@ impl Sweeping {
             quorum: quorum.clone(),
             sweeps,
             quietly,
-            flights: Flights::new(),
+            flights: InFlightCalls::new(),
             late,
-            quota: Quota::default(),
+            quota: WakeThreshold::default(),
             alarm: Alarm::new(quorum.host()),
             errand: Some(quorum.shared.errands.begin()),
         }
@@ -68,7 +68,7 @@ impl Sweeping {
                 moved = true;
             }
         }
-        while let Poll::Ready(Landed { server, round, reply, .. }) = self.flights.poll(&self.quorum, task) {
+        while let Poll::Ready(Completed { server, round, reply, .. }) = self.flights.poll(&self.quorum, task) {
             let mut state = self.quorum.shared.state();
             self.sweeps[round as usize].0.answered(self.quorum.now(), server, reply, &mut state.rng);
             moved = true;
@@ -181,8 +181,8 @@ impl Quorum {
     /// Takes a name of what is held out of the books; the whole, when it is the last one.
     fn let_go(&self, request: &Release) -> Option<Held> {
         let id: RequestId = match request.give {
-            Give::Hold(id) => id,
-            Give::One(_) | Give::All => return None,
+            ReleaseScope::Hold(id) => id,
+            ReleaseScope::One(_) | ReleaseScope::All => return None,
         };
         let mut state = self.state();
         let held = state.holds.get_mut(&id)?;
@@ -195,7 +195,7 @@ impl Quorum {
             return state.holds.remove(&id);
         }
         let (hold, ends) = (held.hold.clone(), held.ends);
-        Some(Held { hold, names: Vec::new(), ends, late: Flights::new() })
+        Some(Held { hold, names: Vec::new(), ends, late: InFlightCalls::new() })
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use leasehold_core::Moment;
 use leasehold_core::port::{Answered, Renew, Renewed, Reply};
-use leasehold_core::quorum::{Upheld, Upholding};
+use leasehold_core::quorum::{RenewedVote, VoteRenewal};
 
 use super::Quorum;
 use super::alarm::Alarm;
-use super::anew::Lacking;
-use super::flights::{Flights, Landed};
+use super::anew::MissingReplica;
+use super::flights::{Completed, InFlightCalls};
 
 /// Renewals go out in batches, and are waited for longer than a vote: nobody waits for them but the keeper.
 const SLOWEST: Duration = Duration::from_millis(500);
@@ -23,10 +23,10 @@ impl Quorum {
         let now = self.now();
         let shortest = leases.iter().map(|renew| renew.term).min().unwrap_or_default();
         let ends = now + SLOWEST.min(shortest / 6);
-        let mut upholding = Upholding::begin(&self.shared.rules, leases.len(), now, ends);
+        let mut upholding = VoteRenewal::begin(&self.shared.rules, leases.len(), now, ends);
         // Every server has it under the owner and the fence; the request differs from attempt to attempt.
         let sent: Vec<Renew> = leases.iter().map(|renew| Renew { hold: None, ..renew.clone() }).collect();
-        let mut flights = Flights::new();
+        let mut flights = InFlightCalls::new();
         for (server, member) in self.members.iter().enumerate() {
             flights.send(server, 0, now, member.uphold(sent.clone()));
         }
@@ -35,7 +35,7 @@ impl Quorum {
             loop {
                 let landed = flights.poll(&self, task);
                 let pending = landed.is_pending();
-                if let Poll::Ready(Landed { server, sent, reply, .. }) = landed {
+                if let Poll::Ready(Completed { server, sent, reply, .. }) = landed {
                     upholding.answered(server, sent, self.now(), reply);
                 }
                 if let Some(verdict) = upholding.verdict(self.now()) {
@@ -67,11 +67,16 @@ impl Quorum {
     }
 
     /// Behind the verdict: hears the other servers, and asks those anew that vote and do not have what a majority has.
-    fn look_for_votes(&self, mut upholding: Upholding, mut flights: Flights<Answered<Upheld>>, leases: Vec<Renew>) {
+    fn look_for_votes(
+        &self,
+        mut upholding: VoteRenewal,
+        mut flights: InFlightCalls<Answered<RenewedVote>>,
+        leases: Vec<Renew>,
+    ) {
         if self.shared.is_forked() {
             return;
         }
-        while let Some(Landed { server, sent, reply, .. }) = flights.ended(self) {
+        while let Some(Completed { server, sent, reply, .. }) = flights.ended(self) {
             upholding.answered(server, sent, self.now(), reply);
         }
         if flights.is_empty() && lacking(&upholding, &leases).is_empty() {
@@ -79,7 +84,7 @@ impl Quorum {
         }
         let quorum = self.clone();
         self.spawn(async move {
-            while let Some(Landed { server, sent, reply, .. }) = flights.next(&quorum).await {
+            while let Some(Completed { server, sent, reply, .. }) = flights.next(&quorum).await {
                 let now = quorum.now();
                 if let Err(error) = &reply {
                     quorum.state().health.failed(server, now, Some(error.clone()));
@@ -92,13 +97,13 @@ impl Quorum {
 }
 
 /// Which servers vote, and do not have a lease that a majority has.
-fn lacking(upholding: &Upholding, leases: &[Renew]) -> Vec<Lacking> {
+fn lacking(upholding: &VoteRenewal, leases: &[Renew]) -> Vec<MissingReplica> {
     let mut lacking = Vec::new();
     for (number, Renew { lease, hold, term, .. }) in leases.iter().enumerate() {
         let Some(request) = *hold else { continue };
         lacking.extend(upholding.vacant(number).map(|server| {
             let (name, fence, term) = (lease.name.clone(), lease.fence, *term);
-            Lacking { server, request, name, fence, term }
+            MissingReplica { server, request, name, fence, term }
         }));
     }
     lacking

@@ -3,14 +3,14 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Acquired, Answered, Give, Release, Reply};
+use leasehold_core::port::{Acquire, Acquired, Answered, Release, ReleaseScope, Reply};
 use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Clocks, Health, Hold, Sweep, Verdict, Vote};
 use leasehold_core::{Error, Moment, Name, Outcome, RequestId, lease, waiting};
 
 use super::alarm::Alarm;
-use super::flights::{Flights, Landed, Reading};
-use super::quota::{Quota, unconstrained};
+use super::flights::{Completed, InFlightCalls, Reading};
+use super::quota::{WakeThreshold, unconstrained};
 use super::releasing::Sweeping;
 use super::{Held, Quorum, State};
 
@@ -136,8 +136,8 @@ impl Quorum {
 struct Voting {
     quorum: Quorum,
     attempt: Option<Attempt>,
-    flights: Flights<Answered<Vote>>,
-    quota: Quota,
+    flights: InFlightCalls<Answered<Vote>>,
+    quota: WakeThreshold,
     alarm: Alarm,
     /// What it repeats was granted to this request, and lasts until then: it is no less granted when nobody waits for the repeat.
     granted: Option<(RequestId, Moment)>,
@@ -166,7 +166,7 @@ impl Voting {
 
     fn of(quorum: &Quorum, (attempt, sends): (Attempt, Vec<Send>), now: Moment) -> Self {
         let quorum = quorum.clone();
-        let (flights, quota, alarm) = (Flights::new(), Quota::default(), Alarm::new(quorum.host()));
+        let (flights, quota, alarm) = (InFlightCalls::new(), WakeThreshold::default(), Alarm::new(quorum.host()));
         let mut voting = Self { quorum, attempt: Some(attempt), flights, quota, alarm, granted: None };
         voting.send(now, sends);
         voting
@@ -187,7 +187,7 @@ impl Voting {
             let (now, mut guard) = (self.quorum.now(), self.quorum.shared.state());
             let state = &mut *guard;
             let sends = match landed {
-                Poll::Ready(Landed { server, round, sent, reply }) => {
+                Poll::Ready(Completed { server, round, sent, reply }) => {
                     attempt.voted(now, &state.clocks, server, round, sent, reply)
                 }
                 Poll::Pending if now >= attempt.wakes() => attempt.tick(now, &state.clocks),
@@ -248,7 +248,7 @@ fn remains(request: &Acquire, name: Name) -> Release {
         name,
         owner: request.owner.clone(),
         fence: None,
-        give: Give::Hold(request.request),
+        give: ReleaseScope::Hold(request.request),
         last_used: None,
         linger: Duration::ZERO,
         rejoin: false,
@@ -256,7 +256,7 @@ fn remains(request: &Acquire, name: Name) -> Release {
 }
 
 /// Gives back what an attempt may have taken, name by name.
-fn sweeping(quorum: &Quorum, attempt: Attempt, late: Flights<Answered<Vote>>) -> Sweeping {
+fn sweeping(quorum: &Quorum, attempt: Attempt, late: InFlightCalls<Answered<Vote>>) -> Sweeping {
     let (now, rules) = (quorum.now(), &quorum.shared.rules);
     let lease = attempt.request().lease;
     let give_up = lease::surely_over(now + rules.limit(lease) * 4, lease);
@@ -286,7 +286,7 @@ impl Drop for Voting {
 
 impl Quorum {
     /// Waits in the background for calls that nobody waits for.
-    pub(super) fn finish<T: Reading + Unpin + std::marker::Send + 'static>(&self, mut flights: Flights<T>) {
+    pub(super) fn finish<T: Reading + Unpin + std::marker::Send + 'static>(&self, mut flights: InFlightCalls<T>) {
         while flights.ended(self).is_some() {}
         if flights.is_empty() || self.shared.is_forked() {
             return;
@@ -294,7 +294,7 @@ impl Quorum {
         self.not_waited_for(&flights);
         let quorum = self.clone();
         self.spawn(async move {
-            while let Some(Landed { server, reply, .. }) = flights.next(&quorum).await {
+            while let Some(Completed { server, reply, .. }) = flights.next(&quorum).await {
                 if let Err(error) = reply {
                     quorum.state().health.failed(server, quorum.now(), Some(error));
                 }
@@ -303,7 +303,7 @@ impl Quorum {
     }
 
     /// Servers whose calls nobody waits for are left out for a while, when there are many.
-    pub(super) fn not_waited_for<T: Reading + Unpin>(&self, flights: &Flights<T>) {
+    pub(super) fn not_waited_for<T: Reading + Unpin>(&self, flights: &InFlightCalls<T>) {
         let mut state = self.state();
         flights.servers().for_each(|server| state.stragglers[server] += 1);
     }
@@ -324,9 +324,9 @@ pub(super) fn voted_late(
     now: Moment,
     clocks: &Clocks,
     health: &mut Health,
-    landed: Landed<Answered<Vote>>,
+    landed: Completed<Answered<Vote>>,
 ) {
-    let Landed { server, round, sent, reply } = landed;
+    let Completed { server, round, sent, reply } = landed;
     let failed = reply.as_ref().err().cloned();
     hold.voted(now, clocks, server, round, sent, reply);
     if let Some(error) = failed.filter(|error| error.outcome() != Outcome::Applied) {

@@ -33,7 +33,7 @@ pub struct MultiGuard {
 /// Which of several locks was lost, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct LostOne {
+pub struct LostMember {
     /// The label of its store.
     pub store: Arc<str>,
     /// Its name.
@@ -83,10 +83,10 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn lost(&self) -> LostOne {
+    pub async fn lost(&self) -> LostMember {
         let Some((at, loss)) = self.lost_signal().wait_for_one().await else { return std::future::pending().await };
         match self.place_of(at) {
-            Some((store, name)) => LostOne { store, name, loss },
+            Some((store, name)) => LostMember { store, name, loss },
             None => std::future::pending().await,
         }
     }

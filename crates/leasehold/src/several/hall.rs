@@ -8,19 +8,19 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use leasehold_clock::fork::Process;
 use leasehold_core::Moment;
-use leasehold_core::several::{Aside, Came, Hall};
+use leasehold_core::several::{Arrival, GroupQueue, YieldedPlace};
 use tokio::sync::Notify;
 
 use super::plan::Part;
 use super::taking::until;
 use crate::handle::Handle;
 
-static HALL: Mutex<Room> = Mutex::new(Room { hall: Hall::new(), gone: None });
+static HALL: Mutex<Room> = Mutex::new(Room { hall: GroupQueue::new(), gone: None });
 
 struct Room {
-    hall: Hall,
+    hall: GroupQueue,
     /// To be told when somebody goes for whom others stand aside.
-    gone: Option<HashMap<Came, Arc<Notify>, FixedState>>,
+    gone: Option<HashMap<Arrival, Arc<Notify>, FixedState>>,
 }
 
 fn room() -> MutexGuard<'static, Room> {
@@ -28,12 +28,12 @@ fn room() -> MutexGuard<'static, Room> {
 }
 
 /// One who wants several locks. It goes when this is dropped.
-pub(super) struct Guest {
-    came: Came,
+pub(super) struct GroupWaiter {
+    came: Arrival,
     process: Process,
 }
 
-impl Guest {
+impl GroupWaiter {
     pub(super) fn enter(parts: &[Part]) -> Self {
         let wants = parts.iter().flat_map(|part| part.names().iter().map(|name| number(part, name.as_str())));
         Self { came: room().hall.enter(wants), process: Process::current() }
@@ -61,13 +61,13 @@ impl Guest {
 
     fn aside(&self, now: Moment) -> Option<(Moment, Arc<Notify>)> {
         let Room { hall, gone } = &mut *room();
-        let Aside { until, before } = hall.stands_aside(self.came, now)?;
+        let YieldedPlace { until, before } = hall.stands_aside(self.came, now)?;
         let gone = gone.get_or_insert_default().entry(before).or_default();
         Some((until, gone.clone()))
     }
 }
 
-impl Drop for Guest {
+impl Drop for GroupWaiter {
     fn drop(&mut self) {
         // In a forked child the mutex may be locked for ever.
         if !self.process.is_current() {

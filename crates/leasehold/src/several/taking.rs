@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::several::{Pursuit, Step};
+use leasehold_core::several::{GroupAcquire, Step};
 use leasehold_core::waiting::{self, Rng};
 use leasehold_core::{Error, Moment};
 
 use super::guard::{MultiGuard, give_back};
-use super::hall::Guest;
+use super::hall::GroupWaiter;
 use super::plan::{self, Part};
 use crate::asking::Alarm;
 use crate::guard::Guard;
@@ -33,9 +33,9 @@ pub(super) async fn take(mut parts: Vec<Part>, patience: Patience) -> Result<Att
     if !prepared(&mut parts, once, limit, &mut rng).await? {
         return Ok(Attempt::Busy(Holder::unknown(parts[0].names()[0].clone())));
     }
-    let pursuit = Pursuit::new(parts.len(), rng.draw());
+    let pursuit = GroupAcquire::new(parts.len(), rng.draw());
     let guards = parts.iter().map(|_| None).collect();
-    let guest = Guest::enter(&parts);
+    let guest = GroupWaiter::enter(&parts);
     let last = Last::Nothing;
     Taking { parts, pursuit, guards, guest, since: Moment::default(), last, once, limit }.run().await
 }
@@ -61,9 +61,9 @@ async fn prepared(parts: &mut [Part], once: bool, limit: Option<Moment>, rng: &m
 
 struct Taking {
     parts: Vec<Part>,
-    pursuit: Pursuit,
+    pursuit: GroupAcquire,
     guards: Vec<Option<Guard>>,
-    guest: Guest,
+    guest: GroupWaiter,
     /// Since when something is held.
     since: Moment,
     last: Last,

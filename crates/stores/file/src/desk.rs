@@ -23,7 +23,7 @@ const TRIES: usize = 200;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-pub(crate) struct Desk {
+pub(crate) struct Executor {
     database: Mutex<Unforked<Database>>,
     clock: Arc<Clock>,
     /// Jobs that wait for a busy file, and the way to the thread that does them.
@@ -31,7 +31,7 @@ pub(crate) struct Desk {
     clerk: Mutex<Option<mpsc::Sender<Job>>>,
 }
 
-impl Desk {
+impl Executor {
     pub(crate) fn new(database: Database) -> Self {
         let clock = database.clock();
         let database = Mutex::new(Unforked::new(database));

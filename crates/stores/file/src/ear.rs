@@ -14,7 +14,7 @@ use leasehold_core::{ClientId, Hint, HintSink, Moment, Name};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::place::Place;
+use crate::place::Registry;
 use crate::{live, socket};
 
 /// The longest message: a name, and what says that its reader holds it.
@@ -32,7 +32,7 @@ const SLACK: Option<NonZeroU64> = NonZeroU64::new(50_000_000);
 
 /// The way to the thread.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct Notifier {
     started: AtomicBool,
     /// Wakes the thread, so that it sees new sockets, or that nobody needs it any more.
     bell: UnixDatagram,
@@ -40,7 +40,7 @@ pub(crate) struct Ear {
     heard: Mutex<Option<UnixDatagram>>,
 }
 
-impl Ear {
+impl Notifier {
     pub(crate) fn new() -> io::Result<Self> {
         let (bell, heard) = UnixDatagram::pair()?;
         bell.set_nonblocking(true)?;
@@ -49,7 +49,7 @@ impl Ear {
     }
 
     /// Makes sure that the thread listens to every socket of the place.
-    pub(crate) fn listen(&self, place: &Arc<Place>) -> io::Result<()> {
+    pub(crate) fn listen(&self, place: &Arc<Registry>) -> io::Result<()> {
         if self.started.load(Ordering::Acquire) {
             self.wake();
             return Ok(());
@@ -76,7 +76,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for Notifier {
     fn drop(&mut self) {
         self.wake();
     }
@@ -84,7 +84,7 @@ impl Drop for Ear {
 
 struct Listener {
     bell: UnixDatagram,
-    place: Weak<Place>,
+    place: Weak<Registry>,
     /// When all names are to be looked at, if they are.
     due: Option<Moment>,
     /// When the holders are to be looked at, if they are.
@@ -151,7 +151,7 @@ impl Listener {
     }
 
     /// Reads what came for a client, and passes it on.
-    fn hear(&mut self, place: &Place, client: ClientId) {
+    fn hear(&mut self, place: &Registry, client: ClientId) {
         let Some(socket) = place.state().members.get(&client).and_then(|member| member.socket.clone()) else { return };
         let mut message = [0; MESSAGE_BYTES];
         while let Ok(length) = socket.recv(&mut message) {
@@ -180,7 +180,7 @@ fn let_looks_gather() {
 #[cfg(not(target_os = "linux"))]
 fn let_looks_gather() {}
 
-fn sources(place: &Place) -> Vec<(Source, Arc<dyn AsFd + Send + Sync>)> {
+fn sources(place: &Registry) -> Vec<(Source, Arc<dyn AsFd + Send + Sync>)> {
     let state = place.state();
     let mut sources: Vec<(Source, Arc<dyn AsFd + Send + Sync>)> = Vec::new();
     for (client, member) in &state.members {
@@ -198,7 +198,7 @@ fn sources(place: &Place) -> Vec<(Source, Arc<dyn AsFd + Send + Sync>)> {
 }
 
 /// The process of a holder ended: those who wait behind it ask again.
-fn bury(place: &Place, holder: ClientId) {
+fn bury(place: &Registry, holder: ClientId) {
     let told: Vec<(Name, HintSink)> = {
         let mut state = place.state();
         match state.followed.get(&holder) {

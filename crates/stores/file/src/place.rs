@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::config::Config;
 use crate::database::Database;
 use crate::directory::{Rights, Site, identity};
-use crate::ear::Ear;
+use crate::ear::Notifier;
 use crate::folder::Folder;
 use crate::live::Stamp;
 use crate::machine::Machine;
@@ -32,7 +32,7 @@ const LOOK_FOR: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_millis(150);
 
 /// The files that this process has open, for as long as it has them open.
-static PLACES: Mutex<Vec<(Known, Process, Weak<Place>)>> = Mutex::new(Vec::new());
+static PLACES: Mutex<Vec<(Known, Process, Weak<Registry>)>> = Mutex::new(Vec::new());
 
 /// A file by its name, and by device and number: it may have other names, through a mount or a folder that was renamed.
 #[derive(PartialEq, Eq)]
@@ -53,12 +53,12 @@ impl Known {
 }
 
 /// This process at one file.
-pub(crate) struct Place {
+pub(crate) struct Registry {
     /// Where processes find each other; another one where somebody removed or replaced it.
     folder: Mutex<Arc<Entered>>,
     process: Process,
     sender: UnixDatagram,
-    ear: Ear,
+    ear: Notifier,
     state: Mutex<State>,
     /// Where clients of this process hear of names that they hold.
     holders: Mutex<HashMap<ClientId, HintSink>>,
@@ -115,7 +115,7 @@ pub(crate) struct Watched {
 /// Holders, and what was stamped on their files.
 pub(crate) type Stamps = SmallVec<[(ClientId, Stamp); 1]>;
 
-impl Place {
+impl Registry {
     /// This process's place at a file that exists.
     pub(crate) fn at(config: &Config, machine: &Machine) -> Result<Arc<Self>, Error> {
         let path = &config.path;
@@ -146,7 +146,7 @@ impl Place {
         let cannot = |fault| error::place("the folder cannot be used:", &entered.folder.path, fault);
         let sender = UnixDatagram::unbound().map_err(cannot)?;
         sender.set_nonblocking(true).map_err(cannot)?;
-        let ear = Ear::new().map_err(cannot)?;
+        let ear = Notifier::new().map_err(cannot)?;
         Ok(Self {
             folder: Mutex::new(Arc::new(entered)),
             process: Process::current(),
@@ -529,7 +529,7 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for Registry {
     fn drop(&mut self) {
         // The files of a process that this one was forked from are that one's.
         if self.process.is_current() {
@@ -546,7 +546,7 @@ impl Drop for Place {
 ///
 /// When this process has no descriptors left.
 pub fn live_files() -> io::Result<Vec<OwnedFd>> {
-    let places: Vec<Arc<Place>> = {
+    let places: Vec<Arc<Registry>> = {
         let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
         places.iter().filter(|(_, process, _)| process.is_current()).filter_map(|(.., place)| place.upgrade()).collect()
     };

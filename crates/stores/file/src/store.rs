@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, BreakOptions, Broken, Call, HintSink, Inspected, News, Release, Released, Renew,
-    Renewed, Reply,
+    Acquire, Acquired, Answered, BreakOptions, Broken, Call, HintSink, Inspected, Notification, Release, Released,
+    Renew, Renewed, Reply,
 };
 use leasehold_core::reference::{Hints, Record, Reference};
 use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity, Name, Store, StoreOwner, StoreTime};
@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 
 use crate::config::Config;
 use crate::database::{Database, Done, Session, check_fence, check_fences, kept_by};
-use crate::desk::{Desk, PATIENCE};
+use crate::desk::{Executor, PATIENCE};
 use crate::error::Fault;
 use crate::machine::Machine;
-use crate::place::{Place, Stamps};
+use crate::place::{Registry, Stamps};
 use crate::rows::{self, client_bytes, signed, unsigned};
 
 /// What this store can do and promise.
@@ -53,8 +53,8 @@ const DEAD_AT_ONCE: usize = 200;
 pub struct File {
     label: Arc<str>,
     liveness: bool,
-    place: Arc<Place>,
-    desk: Arc<Desk>,
+    place: Arc<Registry>,
+    desk: Arc<Executor>,
 }
 
 impl File {
@@ -73,10 +73,10 @@ impl File {
     }
 
     pub(crate) fn open(config: &Config, machine: &Machine, label: Arc<str>) -> Result<Arc<Self>, Error> {
-        Place::check_fork(&config.path)?;
+        Registry::check_fork(&config.path)?;
         let database = Database::open(config.clone(), machine.clone(), PATIENCE, StoreTime::default())?;
-        let place = Place::at(config, machine)?;
-        let desk = Arc::new(Desk::new(database));
+        let place = Registry::at(config, machine)?;
+        let desk = Arc::new(Executor::new(database));
         let store = Self { label, liveness: config.liveness, place, desk };
         store.clear_up()?;
         Ok(Arc::new(store))
@@ -141,7 +141,7 @@ impl File {
 }
 
 /// Tells waiters; those that are gone leave the list, and the next one is told.
-fn tell(place: &Arc<Place>, desk: &Arc<Desk>, hints: Hints) {
+fn tell(place: &Arc<Registry>, desk: &Arc<Executor>, hints: Hints) {
     for (client, name) in place.tell(hints) {
         let (next, again) = (place.clone(), desk.clone());
         let told =
@@ -178,7 +178,7 @@ fn leave(session: &mut Session<'_>, client: ClientId, name: &Name) -> Result<(),
 fn leave_the_list(
     database: &mut Database,
     patience: Duration,
-    place: &Place,
+    place: &Registry,
     client: ClientId,
     name: &Name,
 ) -> Result<Hints, Fault> {
@@ -206,7 +206,7 @@ struct Asked {
 fn still_busy(
     database: &mut Database,
     patience: Duration,
-    place: &Place,
+    place: &Registry,
     request: &Acquire,
 ) -> Result<Option<(Done<Asked>, bool)>, Fault> {
     let [name] = request.names.as_slice() else { return Ok(None) };
@@ -230,7 +230,7 @@ fn still_busy(
     Ok(busy.then_some((done, listed > at + LISTED_FOR_LONG)))
 }
 
-fn acquire(session: &mut Session<'_>, place: &Place, request: &Acquire) -> Result<Asked, Fault> {
+fn acquire(session: &mut Session<'_>, place: &Registry, request: &Acquire) -> Result<Asked, Fault> {
     let names = request.names.as_slice();
     let mut before = SmallVec::<[_; 1]>::new();
     for name in names {
@@ -333,7 +333,7 @@ impl Store for File {
             if let Acquired::Busy(busy) = &mut asked.acquired
                 && follower.follow(client, &busy.name, &asked.holders, stamps)
             {
-                busy.news = News::Sure;
+                busy.news = Notification::Sure;
             }
         };
         let work = move |database: &mut Database, patience| {

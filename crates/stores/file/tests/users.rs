@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::port::{Acquire, Acquired, Break, Call, Give, Mode, Release};
+use leasehold_core::port::{Acquire, Acquired, Break, Call, Mode, Release, ReleaseScope};
 use leasehold_core::{ClientId, Error, ErrorKind, Fence, Name, Names, RequestId, Store, StoreOwner, StoreTime};
 use leasehold_file::{Config, File};
 
@@ -134,7 +134,7 @@ fn take(path: &Path) -> Result<(), Error> {
     done(watched)?;
     let taken = done(store.acquire(asking(request, &name)))?;
     if let Acquired::Granted(_) = taken.result {
-        let give = Give::Hold(request);
+        let give = ReleaseScope::Hold(request);
         let (owner, fence, last_used, linger) = (StoreOwner::Private(request), None, None, Duration::ZERO);
         done(store.release(Release {
             client: request.client,

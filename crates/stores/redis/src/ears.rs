@@ -14,7 +14,7 @@ use leasehold_core::{ClientId, Moment, Name};
 
 use crate::config::Layout;
 use crate::keys::Space;
-use crate::link::Link;
+use crate::link::Connection;
 use crate::runtime::Thread;
 
 /// What a release of ours says on Redisson's channel. Redisson reads it as its own 0, and we know that the first in line was told.
@@ -30,10 +30,10 @@ const WINDOW_MESSAGES: u32 = 256;
 const WINDOW: Duration = Duration::from_millis(20);
 
 /// Everybody who waits over one link.
-pub(crate) struct Ears {
+pub(crate) struct Subscriptions {
     layout: Layout,
     space: Space,
-    link: OnceLock<Weak<Link>>,
+    link: OnceLock<Weak<Connection>>,
     state: Mutex<State>,
 }
 
@@ -64,7 +64,7 @@ struct Channel {
     waiters: usize,
 }
 
-impl Ears {
+impl Subscriptions {
     pub(crate) fn new(layout: Layout, space: Space) -> Arc<Self> {
         let state = State {
             clients: HashMap::default(),
@@ -78,11 +78,11 @@ impl Ears {
     }
 
     /// The link they listen on.
-    pub(crate) fn attach(&self, link: &Arc<Link>) {
+    pub(crate) fn attach(&self, link: &Arc<Connection>) {
         let _ = self.link.set(Arc::downgrade(link));
     }
 
-    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+    pub(crate) fn link(&self) -> Option<Arc<Connection>> {
         self.link.get()?.upgrade()
     }
 
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_flood_is_heard_together_and_nothing_after_it_is_missed() {
         Thread::Callers.start().expect("a thread");
-        let ears = Ears::new(Layout::Plain, Space("".into()));
+        let ears = Subscriptions::new(Layout::Plain, Space("".into()));
         let (client, name) = (ClientId([7, 7]), Name::new("a").expect("a name"));
         let (tell, told) = mpsc::channel();
         ears.add(client, &name, &(Arc::new(move |hint| drop(tell.send(hint))) as HintSink));

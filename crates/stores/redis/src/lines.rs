@@ -15,13 +15,13 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 const FEW: usize = 64;
 
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct WaitlistCache {
     places: HashMap<(ClientId, Name), Moment, RandomState>,
     /// With so many of them those are looked for.
     sweep_at: usize,
 }
 
-impl Lines {
+impl WaitlistCache {
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn what_nobody_asks_for_is_forgotten() {
-        let (client, mut lines) = (ClientId([7, 7]), Lines::default());
+        let (client, mut lines) = (ClientId([7, 7]), WaitlistCache::default());
         let name = |number: u64| Name::new(format!("lock {number}")).expect("a name");
         let waited_for = name(0);
         let mut most = 0;

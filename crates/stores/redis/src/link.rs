@@ -14,7 +14,7 @@ use redis::{Arg, AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, Ser
 
 use crate::config::Config;
 use crate::driver::Driver;
-use crate::ears::Ears;
+use crate::ears::Subscriptions;
 use crate::error;
 use crate::runtime::Thread;
 use crate::script::Script;
@@ -29,41 +29,41 @@ const CALLS_AT_ONCE: usize = 1_024;
 const CHANNELS_AT_ONCE: usize = 1_000;
 
 /// A connection that heals.
-pub(crate) struct Link {
+pub(crate) struct Connection {
     config: Config,
     /// Whether callers write what they send.
     callers_write: bool,
     limit: Duration,
     /// Where it lives.
     pub(crate) thread: Thread,
-    current: Mutex<Option<Line>>,
+    current: Mutex<Option<Session>>,
     /// Held by the one who connects.
     connecting: tokio::sync::Mutex<Attempts>,
     /// Ending subscriptions excludes beginning them.
     subscribing: tokio::sync::RwLock<()>,
-    pub(crate) ears: Arc<Ears>,
+    pub(crate) ears: Arc<Subscriptions>,
     healing: AtomicBool,
 }
 
 /// One connection for as long as it lasts.
 #[derive(Clone)]
-pub(crate) struct Line {
+pub(crate) struct Session {
     connection: MultiplexedConnection,
     driver: Arc<Driver>,
-    state: Arc<LineState>,
+    state: Arc<SessionState>,
 }
 
 /// Marks a connection.
-pub(crate) struct Mark(Arc<LineState>);
+pub(crate) struct ConnectionEpoch(Arc<SessionState>);
 
-impl PartialEq for Mark {
+impl PartialEq for ConnectionEpoch {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 #[derive(Default)]
-struct LineState {
+struct SessionState {
     gone: AtomicBool,
     /// When the last answer came, on the clock of [`Moment`]: a server that is slow need not be dead.
     heard: AtomicU64,
@@ -82,8 +82,8 @@ struct Attempts {
 
 /// Hears what the server sends unasked. With the connection's driver it goes, however that ends.
 struct Listener {
-    link: Weak<Link>,
-    state: Arc<LineState>,
+    link: Weak<Connection>,
+    state: Arc<SessionState>,
 }
 
 impl Drop for Listener {
@@ -93,7 +93,7 @@ impl Drop for Listener {
 }
 
 /// A connection is of no use any more: the next call makes another.
-fn is_gone(link: &Weak<Link>, state: &LineState) {
+fn is_gone(link: &Weak<Connection>, state: &SessionState) {
     state.gone.store(true, Ordering::Release);
     if let Some(link) = link.upgrade() {
         link.heal();
@@ -116,8 +116,8 @@ impl Listener {
     }
 }
 
-impl Link {
-    pub(crate) fn new(config: &Config, thread: Thread, ears: Arc<Ears>) -> Arc<Self> {
+impl Connection {
+    pub(crate) fn new(config: &Config, thread: Thread, ears: Arc<Subscriptions>) -> Arc<Self> {
         let seed = leasehold_clock::now().as_nanos();
         let attempts = Attempts { failed: 0, error: None, not_before: Moment::default(), rng: Rng::new(seed) };
         Arc::new(Self {
@@ -168,7 +168,7 @@ impl Link {
     }
 
     /// Sends one command on this connection: with the first poll it is on its way.
-    pub(crate) async fn send_on(&self, mut line: Line, command: &Cmd) -> Result<Value, Failed> {
+    pub(crate) async fn send_on(&self, mut line: Session, command: &Cmd) -> Result<Value, Failed> {
         let sent = leasehold_clock::now();
         let answer = line.driver.call(line.connection.send_packed_command(command)).await;
         let answer = answer.and_then(Value::extract_error);
@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    fn failed(&self, line: &Line, cause: RedisError) -> Failed {
+    fn failed(&self, line: &Session, cause: RedisError) -> Failed {
         // A server that was made a replica keeps its connections; another may be at the address by now.
         let demoted = || cause.to_string().contains("READONLY");
         let is_garbled = cause.kind() == redis::ErrorKind::Parse;
@@ -193,21 +193,21 @@ impl Link {
     }
 
     /// The next call connects anew. A connection that left a call unanswered may be dead without knowing.
-    fn forget(&self, line: &Line) {
+    fn forget(&self, line: &Session) {
         line.state.gone.store(true, Ordering::Release);
         self.heal();
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Line>> {
+    fn current(&self) -> MutexGuard<'_, Option<Session>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn live(&self) -> Option<Line> {
+    fn live(&self) -> Option<Session> {
         self.current().as_ref().filter(|line| !line.state.gone.load(Ordering::Acquire)).cloned()
     }
 
     /// The present connection, or a new one.
-    pub(crate) async fn line(self: &Arc<Self>) -> Result<Line, Error> {
+    pub(crate) async fn line(self: &Arc<Self>) -> Result<Session, Error> {
         match self.live() {
             Some(line) => Ok(line),
             None => self.thread.runs(self.clone().connect()).await,
@@ -216,7 +216,7 @@ impl Link {
 
     /// One connects, and the others wait for what comes of it.
     #[cold]
-    async fn connect(self: Arc<Self>) -> Result<Line, Error> {
+    async fn connect(self: Arc<Self>) -> Result<Session, Error> {
         let mut attempts = self.connecting.lock().await;
         if let Some(line) = self.live() {
             return Ok(line);
@@ -244,8 +244,8 @@ impl Link {
         }
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Line, Error> {
-        let state = Arc::new(LineState::default());
+    async fn open(self: &Arc<Self>) -> Result<Session, Error> {
+        let state = Arc::new(SessionState::default());
         let listener = Listener { link: Arc::downgrade(self), state: state.clone() };
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(self.limit))
@@ -269,11 +269,11 @@ impl Link {
             false => Driver::start(self.thread, work),
         };
         let driver = Arc::new(driver);
-        Ok(Line { connection, driver, state })
+        Ok(Session { connection, driver, state })
     }
 
     /// After a reconnect: hints may have been missed, so everybody asks again.
-    async fn resubscribe(self: &Arc<Self>, line: &Line) {
+    async fn resubscribe(self: &Arc<Self>, line: &Session) {
         let channels = self.ears.channels();
         if channels.is_empty() {
             return;
@@ -290,7 +290,7 @@ impl Link {
         self.thread.runs(async move { link.subscribe_on(&line, channels).await }).await
     }
 
-    async fn subscribe_on(self: &Arc<Self>, line: &Line, mut channels: Vec<String>) -> Result<(), Error> {
+    async fn subscribe_on(self: &Arc<Self>, line: &Session, mut channels: Vec<String>) -> Result<(), Error> {
         let _beginning = self.subscribing.read().await;
         {
             let subscribed = line.state.subscribed();
@@ -329,10 +329,10 @@ impl Link {
     }
 
     /// Whether the server has confirmed these subscriptions, and on which connection: it is the same one as long as the mark is.
-    pub(crate) fn subscribed(&self, channels: &[String]) -> Option<Mark> {
+    pub(crate) fn subscribed(&self, channels: &[String]) -> Option<ConnectionEpoch> {
         let line = self.live()?;
         let all = channels.iter().all(|channel| line.state.subscribed().contains(channel));
-        all.then(|| Mark(line.state.clone()))
+        all.then(|| ConnectionEpoch(line.state.clone()))
     }
 
     /// Connects again in the background, where somebody waits for hints.
@@ -359,7 +359,7 @@ impl Link {
     }
 }
 
-impl LineState {
+impl SessionState {
     fn hears(&self) {
         self.heard.store(leasehold_clock::now().as_nanos(), Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! This store as one server of a quorum: its votes, and what it knows of the server's memory.
 
-use leasehold_core::port::{Acquire, Call, News, Release, Released, Renew, Reply};
-use leasehold_core::quorum::{Ballot, Member, Upheld, Vote, Voted};
+use leasehold_core::port::{Acquire, Call, Notification, Release, Released, Renew, Reply};
+use leasehold_core::quorum::{Ballot, Member, RenewedVote, Vote, Voted};
 use leasehold_core::{Error, Outcome, StoreTime};
 use redis::{Cmd, Value};
 
@@ -112,14 +112,14 @@ impl Member for Redis {
             if let Ok((_, Vote { voted: Voted::Busy(busy), .. })) = &mut voted
                 && store::is_untold(&inner, busy)
             {
-                busy.news = News::Never;
+                busy.news = Notification::Never;
             }
             inner.stands_in_line(&ballot.acquire, &voted);
             voted.map_err(|error| error.during("acquire"))
         })
     }
 
-    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<Upheld>> {
+    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<RenewedVote>> {
         if leases.iter().any(|renew| keys::is_reserved_owner(&renew.lease.owner)) {
             return self.refused(error::reserved_owner("renew"));
         }

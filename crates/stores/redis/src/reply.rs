@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use leasehold_core::fence::FENCE_JUMP;
 use leasehold_core::port::{
-    About, Acquire, Acquired, BreakRefusal, Broken, Busy, Granted, Holder, Inspected, Lingering, News, Released,
+    About, Acquire, Acquired, BreakRefusal, Broken, Busy, Cooldown, Granted, Holder, Inspected, Notification, Released,
     Renewed,
 };
-use leasehold_core::quorum::{Standing, Upheld, Vote, Voted};
+use leasehold_core::quorum::{RenewedVote, Vote, Voted, VotingStatus};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
 use leasehold_core::{Block, Error, ErrorKind, Fence, Name, StoreOwner, StoreTime};
 use redis::Value;
@@ -170,22 +170,25 @@ fn unfit_birth(parts: &mut Parts, quarantine: Duration) -> Result<Error, Error> 
     Ok(kept.map_or_else(|_| error::foreign_birth(), |kept| error::another_quarantine(kept, quarantine)))
 }
 
-fn standing(parts: &mut Parts) -> Result<Standing, Error> {
+fn standing(parts: &mut Parts) -> Result<VotingStatus, Error> {
     let left = parts.millis()?;
-    Ok(if left.is_zero() { Standing::Votes } else { Standing::Recovering { left } })
+    Ok(if left.is_zero() { VotingStatus::Votes } else { VotingStatus::Recovering { left } })
 }
 
 /// Renewals in a quorum, and the server's clock.
-pub(crate) fn upheld(value: Value, quarantine: Duration) -> Result<(StoreTime, Upheld), Error> {
+pub(crate) fn upheld(value: Value, quarantine: Duration) -> Result<(StoreTime, RenewedVote), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
     let recovers = parts.number()?;
     let Ok(recovers) = u64::try_from(recovers) else {
         return Err(unfit_birth(&mut parts, quarantine)?);
     };
-    let standing =
-        if recovers == 0 { Standing::Votes } else { Standing::Recovering { left: Duration::from_millis(recovers) } };
-    Ok((at, Upheld { standing, renewed: each_renewed(&mut parts)? }))
+    let standing = if recovers == 0 {
+        VotingStatus::Votes
+    } else {
+        VotingStatus::Recovering { left: Duration::from_millis(recovers) }
+    };
+    Ok((at, RenewedVote { standing, renewed: each_renewed(&mut parts)? }))
 }
 
 fn named(parts: &mut Parts, names: &[Name]) -> Result<Name, Error> {
@@ -195,7 +198,7 @@ fn named(parts: &mut Parts, names: &[Name]) -> Result<Name, Error> {
 fn busy(parts: &mut Parts, names: &[Name]) -> Result<Busy, Error> {
     let name = named(parts, names)?;
     let found = described(parts.list()?)?;
-    Ok(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left, news: News::default() })
+    Ok(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left, news: Notification::default() })
 }
 
 /// Nobody counted the fences of a name up to where they are.
@@ -340,6 +343,6 @@ pub(crate) fn inspected(value: Value, names: Vec<Name>) -> Result<(StoreTime, Ve
 fn inspected_one(mut parts: Parts, name: Name) -> Result<Inspected, Error> {
     let waiters = Some(parts.count()?);
     let Described { left, holders, last } = described(parts.list()?)?;
-    let lingers = left.filter(|_| holders.is_empty()).map(|left| Lingering { left, last });
+    let lingers = left.filter(|_| holders.is_empty()).map(|left| Cooldown { left, last });
     Ok(Inspected { name, holders, lingers, waiters })
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use leasehold_core::fence::COARSE;
-use leasehold_core::port::{Acquire, Give, Release};
+use leasehold_core::port::{Acquire, Release, ReleaseScope};
 use leasehold_core::{Error, ErrorKind, Fence, Names, Outcome, StoreOwner, StoreTime};
 use redis::{Cmd, Value};
 use tokio::sync::oneshot;
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use crate::config::Layout;
 use crate::error;
 use crate::keys;
-use crate::link::{Failed, Line};
+use crate::link::{Failed, Session};
 use crate::reply::{self, Parts};
 use crate::script::Script;
 use crate::store::{self, Inner};
@@ -39,7 +39,7 @@ const MANY: usize = 128;
 
 /// What waits to be sent.
 #[derive(Default)]
-pub(crate) struct Sharing(Mutex<Waiting>);
+pub(crate) struct Batcher(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
@@ -73,13 +73,13 @@ pub(crate) enum Answer {
     /// was released, where that is known.
     Done { at: StoreTime, first: Fence, is_jump: bool, waiters: Option<u32> },
     /// Nothing was done: it has to be asked alone.
-    Alone(Option<Going>),
+    Alone(Option<SoloPermit>),
 }
 
 /// A call that goes alone. It may end at any time, or be forgotten by whoever waits for it: nobody waits for its place.
-pub(crate) struct Going(Arc<Inner>);
+pub(crate) struct SoloPermit(Arc<Inner>);
 
-impl Drop for Going {
+impl Drop for SoloPermit {
     fn drop(&mut self) {
         self.0.sharing.waiting().alone -= 1;
     }
@@ -100,7 +100,7 @@ pub(crate) fn may_share_acquire(inner: &Inner, request: &Acquire) -> bool {
 
 /// Whether that may be an ordinary release.
 pub(crate) fn may_share_release(request: &Release) -> bool {
-    let Give::Hold(id) = request.give else { return false };
+    let ReleaseScope::Hold(id) = request.give else { return false };
     let is_plain = request.linger.is_zero() && !request.rejoin && request.last_used.is_none();
     is_plain && request.owner == StoreOwner::Private(id)
 }
@@ -127,7 +127,7 @@ impl Inner {
             let mut waiting = self.sharing.waiting();
             if waiting.batches == 0 && waiting.alone < ALONE {
                 waiting.alone += 1;
-                return Answer::Alone(Some(Going(self.clone())));
+                return Answer::Alone(Some(SoloPermit(self.clone())));
             }
             let number = waiting.came;
             waiting.came += 1;
@@ -167,7 +167,7 @@ impl Inner {
     }
 
     /// Those that are alike go in one call; most are.
-    async fn all_acquires(&self, line: &Line, mut asked: Vec<Asked<Acquire>>) {
+    async fn all_acquires(&self, line: &Session, mut asked: Vec<Asked<Acquire>>) {
         let mut calls = Vec::new();
         while let Some(first) = asked.first().map(|first| first.request.clone()) {
             let alike: Vec<_> = asked.extract_if(.., |asked| is_alike(&asked.request, &first)).collect();
@@ -176,7 +176,7 @@ impl Inner {
         all(calls).await;
     }
 
-    async fn acquires(&self, line: &Line, asked: Vec<Asked<Acquire>>) {
+    async fn acquires(&self, line: &Session, asked: Vec<Asked<Acquire>>) {
         match &asked[..] {
             [] => {}
             [one] => {
@@ -193,7 +193,7 @@ impl Inner {
         }
     }
 
-    async fn releases(&self, line: &Line, asked: Vec<Asked<Release>>) {
+    async fn releases(&self, line: &Session, asked: Vec<Asked<Release>>) {
         match &asked[..] {
             [] => {}
             [one] => {
@@ -227,7 +227,7 @@ impl Inner {
     /// Those are left that were done otherwise: a release that was heard by somebody, an acquire by a jump.
     async fn tell_all<T>(
         &self,
-        line: &Line,
+        line: &Session,
         script: &Script,
         command: &Cmd,
         asked: Vec<Asked<T>>,
@@ -249,9 +249,9 @@ impl Inner {
                 let mut otherwise = Vec::new();
                 for (asked, became) in asked.into_iter().zip(done) {
                     match became {
-                        Became::Done => asked.tell(Answer::Done { at, first, is_jump: false, waiters: Some(0) }),
-                        Became::Otherwise => otherwise.push((asked, at, first)),
-                        Became::Nothing => asked.tell(Answer::Alone(None)),
+                        BatchOutcome::Done => asked.tell(Answer::Done { at, first, is_jump: false, waiters: Some(0) }),
+                        BatchOutcome::Otherwise => otherwise.push((asked, at, first)),
+                        BatchOutcome::Nothing => asked.tell(Answer::Alone(None)),
                     }
                 }
                 return otherwise;
@@ -293,7 +293,7 @@ async fn all<F: Future<Output = ()> + Unpin>(mut calls: Vec<F>) {
 
 /// What became of one request of a call.
 #[derive(Clone, Copy)]
-enum Became {
+enum BatchOutcome {
     Done,
     /// It was released, and somebody heard it; or granted one fence by a jump.
     Otherwise,
@@ -301,16 +301,16 @@ enum Became {
 }
 
 /// The server's clock, the first fence of what was granted, and what became of each request.
-fn done(value: Value, requests: usize) -> Result<(StoreTime, Fence, Vec<Became>), Error> {
+fn done(value: Value, requests: usize) -> Result<(StoreTime, Fence, Vec<BatchOutcome>), Error> {
     let mut parts = Parts::of(value)?;
     let (at, first, looked_at) = (parts.time()?, parts.fence()?, parts.count::<usize>()?);
-    let mut done = vec![Became::Nothing; requests];
-    done.iter_mut().take(looked_at).for_each(|became| *became = Became::Done);
+    let mut done = vec![BatchOutcome::Nothing; requests];
+    done.iter_mut().take(looked_at).for_each(|became| *became = BatchOutcome::Done);
     while parts.left() > 0 {
         let place = parts.number()?;
         let became = usize::try_from(place.unsigned_abs()).ok().and_then(|place| done.get_mut(place.checked_sub(1)?));
         *became.ok_or_else(|| error::unreadable("a place that was not asked for"))? =
-            if place < 0 { Became::Otherwise } else { Became::Nothing };
+            if place < 0 { BatchOutcome::Otherwise } else { BatchOutcome::Nothing };
     }
     Ok((at, first, done))
 }
@@ -360,7 +360,7 @@ fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
     command.arg(asked.len());
     for Asked { request, .. } in asked {
         // Others do not share a call.
-        if let Give::Hold(id) = request.give {
+        if let ReleaseScope::Hold(id) = request.give {
             command.arg(keys::request(id));
         }
     }
@@ -387,7 +387,7 @@ fn tell_command(inner: &Inner, heard: &[(Asked<Release>, StoreTime, Fence)]) -> 
     command
 }
 
-impl Sharing {
+impl Batcher {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -429,7 +429,7 @@ impl Waiting {
 
 /// A batch that is under way.
 struct UnderWay<'a> {
-    sharing: &'a Sharing,
+    sharing: &'a Batcher,
     ended: bool,
 }
 

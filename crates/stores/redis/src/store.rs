@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Break, BreakOptions, Broken, Busy, Call, Give, HintSink, Inspected, Mode, News,
-    Release, Released, Renew, Renewed, Reply,
+    Acquire, Acquired, Answered, Break, BreakOptions, Broken, Busy, Call, HintSink, Inspected, Mode, Notification,
+    Release, ReleaseScope, Released, Renew, Renewed, Reply,
 };
 use leasehold_core::{
     Capability, ClientId, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Name, Names, Outcome, Store,
@@ -16,16 +16,16 @@ use leasehold_core::{
 use redis::Cmd;
 
 use crate::config::{Config, Layout};
-use crate::ears::Ears;
+use crate::ears::Subscriptions;
 use crate::error;
 use crate::keys::{self, Space};
-use crate::lines::Lines;
-use crate::link::{Link, Mark};
+use crate::lines::WaitlistCache;
+use crate::link::{Connection, ConnectionEpoch};
 use crate::list;
 use crate::reply;
 use crate::runtime::Thread;
 use crate::script::{Script, Scripts};
-use crate::sharing::{self, Answer, Sharing};
+use crate::sharing::{self, Answer, Batcher};
 
 /// A server of Redis.
 #[derive(Clone)]
@@ -38,16 +38,16 @@ pub(crate) struct Inner {
     pub(crate) layout: Layout,
     pub(crate) space: Space,
     pub(crate) scripts: &'static Scripts,
-    pub(crate) link: Arc<Link>,
-    ears: Arc<Ears>,
+    pub(crate) link: Arc<Connection>,
+    ears: Arc<Subscriptions>,
     /// Who may stand in line for what.
-    lines: Mutex<Lines>,
-    pub(crate) sharing: Sharing,
+    lines: Mutex<WaitlistCache>,
+    pub(crate) sharing: Batcher,
     pub(crate) scanned: list::Scanned,
     /// In a quorum: for how long the server does not vote when it may have forgotten.
     pub(crate) quarantine: Duration,
     /// Whether every write of the server is synced, as it was said on that connection.
-    synced: Mutex<Option<(Mark, bool)>>,
+    synced: Mutex<Option<(ConnectionEpoch, bool)>>,
 }
 
 impl Redis {
@@ -73,8 +73,8 @@ impl Redis {
         // Hints are told on the callers' thread, also those that the keeper hears.
         Thread::Callers.start()?;
         thread.start()?;
-        let ears = Ears::new(config.layout, config.space.clone());
-        let link = Link::new(config, thread, ears.clone());
+        let ears = Subscriptions::new(config.layout, config.space.clone());
+        let link = Connection::new(config, thread, ears.clone());
         ears.attach(&link);
         Ok(Self(Arc::new(Inner {
             label: config.label.as_str().into(),
@@ -85,7 +85,7 @@ impl Redis {
             link,
             ears,
             lines: Mutex::default(),
-            sharing: Sharing::default(),
+            sharing: Batcher::default(),
             scanned: list::Scanned::default(),
             quarantine: config.quarantine,
             synced: Mutex::default(),
@@ -136,11 +136,11 @@ impl Redis {
 }
 
 impl Inner {
-    pub(crate) fn synced(&self) -> MutexGuard<'_, Option<(Mark, bool)>> {
+    pub(crate) fn synced(&self) -> MutexGuard<'_, Option<(ConnectionEpoch, bool)>> {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn lines(&self) -> MutexGuard<'_, Lines> {
+    pub(crate) fn lines(&self) -> MutexGuard<'_, WaitlistCache> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -219,7 +219,7 @@ pub(crate) fn acquire_command(inner: &Inner, request: &Acquire) -> Cmd {
 }
 
 /// What the client heard when it asked.
-struct Listening(Option<(Vec<String>, Mark)>);
+struct Listening(Option<(Vec<String>, ConnectionEpoch)>);
 
 impl Listening {
     /// Whether it is subscribed to all that a release of this lock can be told by.
@@ -234,16 +234,16 @@ impl Listening {
     }
 
     /// Where it was so before the asking, and is so after it, on the same connection, no release can be missed.
-    fn news(&self, inner: &Inner, client: ClientId, busy: &Busy) -> News {
+    fn news(&self, inner: &Inner, client: ClientId, busy: &Busy) -> Notification {
         if is_untold(inner, busy) {
-            return News::Never;
+            return Notification::Never;
         }
-        let Some((channels, before)) = &self.0 else { return News::WhenWatched };
+        let Some((channels, before)) = &self.0 else { return Notification::WhenWatched };
         inner.ears.add_again(client, &busy.name);
         if inner.link.subscribed(channels).as_ref() == Some(before) {
-            return News::Coming;
+            return Notification::Coming;
         }
-        News::WhenWatched
+        Notification::WhenWatched
     }
 }
 
@@ -259,9 +259,9 @@ pub(crate) fn number_of(fence: Option<Fence>) -> String {
 
 pub(crate) fn release_command(inner: &Inner, request: &Release, quietly: bool) -> Cmd {
     let (give, id) = match request.give {
-        Give::Hold(id) => ("hold", keys::request(id)),
-        Give::One(id) => ("one", keys::request(id)),
-        Give::All => ("all", String::new()),
+        ReleaseScope::Hold(id) => ("hold", keys::request(id)),
+        ReleaseScope::One(id) => ("one", keys::request(id)),
+        ReleaseScope::All => ("all", String::new()),
     };
     let mut command = calling(&inner.scripts.release, parts(inner.layout));
     add_keys(&mut command, inner, &request.name);

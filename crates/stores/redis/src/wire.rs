@@ -28,14 +28,14 @@ pub(crate) struct Wire {
 
 enum State {
     /// A line, without its end.
-    Line(Vec<u8>),
+    Session(Vec<u8>),
     /// So many bytes of a text, with its end, are still to come.
     Text(u64),
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self::Line(Vec::new())
+        Self::Session(Vec::new())
     }
 }
 
@@ -57,7 +57,7 @@ impl Wire {
                     }
                     used
                 }
-                State::Line(line) => {
+                State::Session(line) => {
                     let end = read.iter().position(|byte| *byte == b'\n');
                     let used = end.map_or(read.len(), |at| at + 1);
                     line.extend_from_slice(&read[..used]);
@@ -79,7 +79,7 @@ impl Wire {
 
     /// The bytes of one reply; a new one begins with nothing.
     fn count(&mut self, bytes: u64) -> io::Result<()> {
-        let is_between = self.open.is_empty() && matches!(&self.state, State::Line(line) if line.is_empty());
+        let is_between = self.open.is_empty() && matches!(&self.state, State::Session(line) if line.is_empty());
         if is_between {
             (self.bytes, self.parts) = (0, 0);
             return Ok(());

@@ -1,6 +1,6 @@
 //! Only the holder releases: late, foreign and repeated releases take nothing away.
 
-use leasehold::port::{Give, Released, Renewed, StoreOwner};
+use leasehold::port::{ReleaseScope, Released, Renewed, StoreOwner};
 
 use crate::case::{Checked, Need};
 use crate::hand::{Hand, LONG, is_busy, is_released};
@@ -22,7 +22,12 @@ async fn by_another(world: World) -> Checked {
     let grant = one.take(&held).await?;
     let foreign = two.asking("a");
     for fence in [None, Some(grant.block.first)] {
-        for give in [Give::Hold(foreign.request), Give::Hold(held.request), Give::One(foreign.request), Give::All] {
+        for give in [
+            ReleaseScope::Hold(foreign.request),
+            ReleaseScope::Hold(held.request),
+            ReleaseScope::One(foreign.request),
+            ReleaseScope::All,
+        ] {
             let mut release = two.giving(&foreign, fence);
             release.give = give;
             assert_eq!(two.release(&release).await?, Released::NotHeld, "{release:?}");
@@ -82,7 +87,12 @@ async fn old_and_new(hand: &mut Hand, owner: StoreOwner) -> Checked {
     let new_fence = hand.take(&new).await?.block.first;
     assert!(new_fence > old_fence);
     assert_eq!(hand.renew(&old, old_fence, LONG).await?, Renewed::Lost);
-    for give in [Give::Hold(old.request), Give::Hold(new.request), Give::One(hand.request()), Give::All] {
+    for give in [
+        ReleaseScope::Hold(old.request),
+        ReleaseScope::Hold(new.request),
+        ReleaseScope::One(hand.request()),
+        ReleaseScope::All,
+    ] {
         let mut release = hand.giving(&old, Some(old_fence));
         release.give = give;
         assert_eq!(hand.release(&release).await?, Released::NotHeld, "{give:?}");

@@ -1,6 +1,6 @@
 //! A request that is sent again is done once: by its id.
 
-use leasehold::port::{Give, Released};
+use leasehold::port::{ReleaseScope, Released};
 
 use crate::case::{Checked, Need};
 use crate::hand::{Hand, is_busy, is_released};
@@ -80,10 +80,10 @@ async fn any_one_hold_counts_once(world: World) -> Checked {
     hand.take(&first).await?;
     let fence = Some(hand.take(&second).await?.block.first);
     let mut one = hand.giving(&first, fence);
-    one.give = Give::One(hand.request());
+    one.give = ReleaseScope::One(hand.request());
     assert_eq!(hand.release(&one).await?, Released::StillHeld(1));
     assert_eq!(hand.release(&one).await?, Released::StillHeld(1), "sent twice, counted twice");
-    one.give = Give::One(hand.request());
+    one.give = ReleaseScope::One(hand.request());
     assert!(is_released(hand.release(&one).await?));
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::port::{Acquire, Acquired, Answered, News, Reply};
+use leasehold::port::{Acquire, Acquired, Answered, Notification, Reply};
 use leasehold::{Layer, Outcome, Store};
 use leasehold_core::waiting::Rng;
 use tokio::sync::watch;
@@ -188,7 +188,7 @@ impl Chaos {
             self.state().told_after = None;
         }
         if let Ok(Answered { result: Acquired::Busy(busy), .. }) = reply
-            && busy.news == News::Coming
+            && busy.news == Notification::Coming
         {
             let mut state = self.state();
             state.watched = true;

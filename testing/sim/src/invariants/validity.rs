@@ -18,15 +18,15 @@ enum End {
     /// By the clock, which its owner could have read.
     Time,
     /// Its owner was told that it is lost.
-    Told,
+    TaskEffect,
 }
 
 impl Validity {
     /// A guard is told that its lock is lost.
     pub fn lost(&mut self, client: usize, hold: HoldId) {
         match self.ended.iter_mut().find(|(whose, ended, _)| *whose == client && *ended == hold) {
-            Some((_, _, end)) => *end = End::Told,
-            None => self.ended.push((client, hold, End::Told)),
+            Some((_, _, end)) => *end = End::TaskEffect,
+            None => self.ended.push((client, hold, End::TaskEffect)),
         }
     }
 
@@ -50,7 +50,7 @@ impl Validity {
                     let what = format!("{:?} of client {client} was invalid, and is valid for {left:?}", guard.hold);
                     return broken("invalid stays invalid", Some(guard.name), what);
                 }
-                (Some((_, _, end)), None) if *end == End::Told && process.table.is_held(name, guard.hold) => {
+                (Some((_, _, end)), None) if *end == End::TaskEffect && process.table.is_held(name, guard.hold) => {
                     let what = format!("{:?} of client {client} was told that it is lost, and is held", guard.hold);
                     return broken("invalid stays invalid", Some(guard.name), what);
                 }

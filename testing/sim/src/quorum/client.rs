@@ -13,7 +13,7 @@ use leasehold::quorum::{Host as _, Quorum};
 use leasehold_core::fence::FENCE_UNIT_NANOS;
 use leasehold_core::planted::Bug;
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Call, Give, Granted, Mode, Release, Released, Renew, Renewed, Reply, Store,
+    Acquire, Acquired, Answered, Call, Granted, Mode, Release, ReleaseScope, Released, Renew, Renewed, Reply, Store,
 };
 use leasehold_core::quorum::{Ballot, Vote, Voted};
 use leasehold_core::{Block, ClientId, Error, Fence, Lease, Moment, Name, Names, RequestId, StoreOwner, StoreTime};
@@ -587,7 +587,7 @@ fn giving(request: &Acquire, name: &Name, fence: Option<Fence>, last_used: Optio
         name: name.clone(),
         owner: request.owner.clone(),
         fence,
-        give: Give::Hold(request.request),
+        give: ReleaseScope::Hold(request.request),
         last_used,
         linger: Duration::ZERO,
         rejoin: false,

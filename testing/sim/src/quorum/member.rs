@@ -9,7 +9,7 @@ use leasehold_core::planted::{Bug, Planted};
 use leasehold_core::port::{
     Acquire, Acquired, BreakOptions, Broken, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply, Store,
 };
-use leasehold_core::quorum::{Ballot, Member, Upheld, Vote};
+use leasehold_core::quorum::{Ballot, Member, RenewedVote, Vote};
 use leasehold_core::{Capability, ClientId, Error, ErrorKind, Identity, Name, Outcome, RequestId};
 
 use super::machine::lock;
@@ -28,7 +28,7 @@ pub(super) enum Ask {
 pub(super) enum Answer {
     Clock(Reply<()>),
     Vote(Reply<Vote>),
-    Uphold(Reply<Upheld>),
+    Uphold(Reply<RenewedVote>),
     Release(Reply<Released>),
 }
 
@@ -189,7 +189,7 @@ impl Member for Remote {
         self.call(ask, |answer| if let Answer::Vote(reply) = answer { Some(reply) } else { None })
     }
 
-    fn uphold(&self, mut leases: Vec<Renew>) -> Call<Reply<Upheld>> {
+    fn uphold(&self, mut leases: Vec<Renew>) -> Call<Reply<RenewedVote>> {
         if self.planted.is(Bug::ExtensionRecreates) {
             leases.iter_mut().for_each(|renew| renew.hold = Some(RequestId { client: ClientId([0, 0]), number: 0 }));
         }

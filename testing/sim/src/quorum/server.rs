@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::planted::Planted;
 use leasehold_core::port::{Release, Released, Renew};
 use leasehold_core::quorum::birth::Facts;
-use leasehold_core::quorum::{Ballot, Server, Upheld, Vote};
+use leasehold_core::quorum::{Ballot, RenewedVote, Server, Vote};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Record, Reference};
 use leasehold_core::{Error, Fence, Name, RequestId, StoreOwner, StoreTime};
 
@@ -106,7 +106,7 @@ impl Node {
         Ok(vote)
     }
 
-    pub(super) fn uphold(&mut self, at: u64, leases: &[Renew]) -> Result<Upheld, Error> {
+    pub(super) fn uphold(&mut self, at: u64, leases: &[Renew]) -> Result<RenewedVote, Error> {
         let upheld = self.state.uphold(self.clock.store_time(at), self.facts(), self.quarantine, leases)?;
         self.answered |= upheld.standing.votes();
         Ok(upheld)

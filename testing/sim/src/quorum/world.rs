@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use leasehold_core::planted::Bug;
-use leasehold_core::port::{Answered, Give, Release, Renewed};
+use leasehold_core::port::{Answered, Release, ReleaseScope, Renewed};
 use leasehold_core::quorum::{Ballot, Voted};
 use leasehold_core::{Moment, RequestId};
 
@@ -613,7 +613,7 @@ fn whole(attempt: RequestId) -> RequestId {
 /// Which attempt a release gives back.
 fn given(release: &Release) -> Option<RequestId> {
     match release.give {
-        Give::Hold(attempt) => Some(attempt),
-        Give::One(_) | Give::All => None,
+        ReleaseScope::Hold(attempt) => Some(attempt),
+        ReleaseScope::One(_) | ReleaseScope::All => None,
     }
 }

@@ -25,7 +25,7 @@ fn a_guard_can_be_extended_after_a_jump() {
     assert!(matches!(request, Request::Renew(_)), "{request:?}");
     let reply = bench.ok(vec![Renewed::Kept { left: LEASE * 2 }]);
     bench.step(Input::Answer(extend, Answer::Renew(reply)));
-    assert!(matches!(&bench.out[..], [Output::To(_, Told::Extended)]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::To(_, TaskEffect::Extended)]), "{:?}", bench.out);
     assert_eq!(bench.left(hold), Some(lease::deadline(bench.now, LEASE * 2).since(bench.now)));
 }
 
@@ -73,7 +73,7 @@ fn tasks_sleep_and_timers_ring_by_the_clients_own_clock() {
     let id = bench.want(&["a"], &fresh(1), KEPT);
     let (ask, _) = bench.call();
     assert_eq!(ask.sent(), bench.now);
-    bench.busy_with(ask, "a", News::Coming);
+    bench.busy_with(ask, "a", Notification::Coming);
     let until = bench.sleeps_until(id).unwrap();
     assert_eq!(until, bench.now + LEASE + Duration::from_millis(1), "a moment after the holder's lease");
     bench.now = until;
@@ -93,7 +93,7 @@ fn an_acquire_may_be_executed_for_as_long_as_a_call_may_take_by_the_stores_clock
     let sent = bench.now;
     bench.pass(CALL);
     let at = store_time(sent) + SECOND;
-    let busy = Busy { name: named("a"), holder: None, free_in: None, news: News::Coming };
+    let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Coming };
     bench.step(Input::Answer(ask, Answer::Acquire(Ok(Answered { at, result: Acquired::Busy(Box::new(busy)) }))));
     bench.step(Input::Hint(named("a")));
     let (_, request) = bench.call();
@@ -113,7 +113,7 @@ fn an_answer_that_took_too_long_tells_of_the_stores_clock_only_when_it_is_ahead(
         let sent = bench.now;
         bench.pass(CALL * 2);
         let at = store_time(sent) + ahead;
-        let busy = Busy { name: named("a"), holder: None, free_in: None, news: News::Coming };
+        let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Coming };
         bench.step(Input::Answer(ask, Answer::Acquire(Ok(Answered { at, result: Acquired::Busy(Box::new(busy)) }))));
         bench.step(Input::Hint(named("a")));
         let (_, request) = bench.call();
@@ -180,7 +180,7 @@ fn an_answer_in_time_sets_what_is_known_of_the_stores_clock() {
         let (ask, _) = bench.call();
         let at = store_time(bench.now);
         bench.pass(took);
-        let busy = Busy { name: named("a"), holder: None, free_in: None, news: News::Coming };
+        let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Coming };
         bench.step(Input::Answer(ask, Answer::Acquire(Ok(Answered { at, result: Acquired::Busy(Box::new(busy)) }))));
         bench.step(Input::Hint(named("a")));
         assert_eq!(not_after(&bench.call().1), at + took + CALL);
@@ -196,6 +196,6 @@ fn a_lease_is_left_by_the_clients_own_clock() {
     let mut out = Outputs::new();
     assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
     bench.table.entrust(bench.now, hold, &named("a"), &mut out);
-    let [Output::To(_, Told::Call(sending))] = &out[..] else { panic!("{out:?}") };
+    let [Output::To(_, TaskEffect::Call(sending))] = &out[..] else { panic!("{out:?}") };
     assert_eq!(sending.context.sent(), bench.now);
 }

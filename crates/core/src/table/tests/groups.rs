@@ -11,7 +11,7 @@ impl Bench {
 
     fn grants(&self) -> Vec<HoldId> {
         let grants = self.out.iter().find_map(|output| match output {
-            Output::To(_, Told::Granted(grants)) => Some(grants.iter().map(|grant| grant.hold).collect()),
+            Output::To(_, TaskEffect::Granted(grants)) => Some(grants.iter().map(|grant| grant.hold).collect()),
             _ => None,
         });
         grants.unwrap_or_default()
@@ -19,7 +19,7 @@ impl Bench {
 
     fn caller(&self) -> Option<TicketId> {
         self.out.iter().find_map(|output| match output {
-            Output::To(id, Told::Call(_)) => Some(*id),
+            Output::To(id, TaskEffect::Call(_)) => Some(*id),
             _ => None,
         })
     }
@@ -89,7 +89,7 @@ fn a_group_that_the_store_refuses_waits_at_that_name_and_frees_the_others() {
         .out
         .iter()
         .filter_map(|output| match output {
-            Output::To(id, Told::Call(_)) => Some(*id),
+            Output::To(id, TaskEffect::Call(_)) => Some(*id),
             _ => None,
         })
         .collect();
@@ -105,7 +105,7 @@ fn a_group_that_asks_once_is_refused_with_the_name_that_is_held() {
     bench.busy(ask, "b");
     let refused = |bench: &Bench, group: TicketId| {
         bench.out.iter().find_map(|output| match output {
-            Output::To(to, Told::Busy(busy)) if *to == group => Some(busy.name.clone()),
+            Output::To(to, TaskEffect::Busy(busy)) if *to == group => Some(busy.name.clone()),
             _ => None,
         })
     };
@@ -163,7 +163,7 @@ fn a_group_never_waits_for_its_own_owner() {
     let owner = fresh(1);
     let hold = bench.hold(&owner, KEPT);
     let group = bench.want(&["b", "a"], &owner, KEPT);
-    let [Output::To(to, Told::Failed(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
+    let [Output::To(to, TaskEffect::Failed(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
     assert_eq!((*to, error.kind(), error.lock()), (group, ErrorKind::AlreadyHeld, Some("a")));
     bench.step(Input::Release(hold, named("a")));
     bench.call();
@@ -175,7 +175,7 @@ fn a_group_never_waits_for_its_own_owner() {
     let left = bench.left(hold).unwrap();
     bench.pass(left);
     let group = bench.want(&["b", "a"], &owner, KEPT);
-    let failed = bench.out.iter().any(|output| matches!(output, Output::To(to, Told::Failed(_)) if *to == group));
+    let failed = bench.out.iter().any(|output| matches!(output, Output::To(to, TaskEffect::Failed(_)) if *to == group));
     assert!(!failed, "its time is over: {:?}", bench.out);
 }
 
@@ -184,7 +184,7 @@ fn a_group_that_wakes_asks_where_it_waits() {
     let mut bench = Bench::new();
     let group = bench.want(&["a", "b"], &fresh(1), KEPT);
     let (ask, _) = bench.call();
-    bench.busy_with(ask, "b", News::Coming);
+    bench.busy_with(ask, "b", Notification::Coming);
     let until = bench.sleeps_until(group).unwrap();
     bench.step(Input::Hint(named("a")));
     assert!(bench.out.is_empty());

@@ -137,7 +137,10 @@ fn whoever_asks_while_it_is_held_here_is_told_who_holds_it() {
     let holder = busy.holder.unwrap();
     assert_eq!(holder.owner, crate::owner::StoreOwner::Shared(explicit().as_explicit().unwrap().clone()));
     assert_eq!(holder.left, Some(lease::deadline(begin, LEASE).since(bench.now)));
-    assert_eq!((busy.free_in, busy.news, holder.holds, holder.broken), (holder.left, News::default(), 1, false));
+    assert_eq!(
+        (busy.free_in, busy.news, holder.holds, holder.broken),
+        (holder.left, Notification::default(), 1, false)
+    );
     assert_eq!((holder.lease, holder.since), (Some(LEASE), Some(store_time(begin))));
     assert_eq!(holder.fence, Some(Fence::at(store_time(begin))));
     assert!(bench.table.busy(bench.now, &named("b")).is_none());
@@ -164,7 +167,7 @@ fn an_answer_after_the_deadline_makes_no_guard_valid_again() {
             bench.renewed(renewal, Renewed::Kept { left: LEASE * 9 });
             assert_eq!(bench.left(hold), None, "valid again, {late:?} late");
             assert_eq!(bench.lost(), [(hold, Loss::TimeEnded)]);
-            let extended = bench.out.iter().any(|output| matches!(output, Output::To(_, Told::Extended)));
+            let extended = bench.out.iter().any(|output| matches!(output, Output::To(_, TaskEffect::Extended)));
             assert!(!extended);
             // It may be in the store for a while: released when its guard goes, or soon where it was lengthened.
             bench.step(Input::Release(hold, named("a")));
@@ -609,7 +612,7 @@ fn an_extension_lasts_as_long_as_it_asked_and_shortens_nothing() {
         let (extend, request) = bench.call();
         assert_eq!(term_of(&request), term);
         bench.renewed(extend, Renewed::Kept { left: end });
-        assert!(matches!(&bench.out[..], [Output::To(_, Told::Extended)]), "{:?}", bench.out);
+        assert!(matches!(&bench.out[..], [Output::To(_, TaskEffect::Extended)]), "{:?}", bench.out);
         assert_eq!(bench.left(hold), Some(lease::deadline(begin, end).since(begin)));
     }
     assert_eq!(bench.table.next_timer(), Some(lease::deadline(begin, LEASE * 3)));
@@ -624,7 +627,7 @@ fn whoever_extends_what_is_lost_is_told_why() {
     bench.renewed(renewal, Renewed::Lost);
     let id = bench.table.ticket();
     bench.step(Input::Extend(id, hold, named("a"), LEASE));
-    let [Output::To(to, Told::Failed(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
+    let [Output::To(to, TaskEffect::Failed(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
     assert_eq!((*to, error.kind()), (id, ErrorKind::Lost));
     assert!(error.to_string().contains("no longer had it"), "{error}");
 }
@@ -638,7 +641,8 @@ fn an_extension_whose_lease_is_gone_loses_the_guard_and_one_that_nobody_can_tell
         bench.step(Input::Extend(id, hold, named("a"), LEASE));
         let (extend, _) = bench.call();
         bench.renewed(extend, result);
-        let failed = bench.out.iter().any(|output| matches!(output, Output::To(to, Told::Failed(_)) if *to == id));
+        let failed =
+            bench.out.iter().any(|output| matches!(output, Output::To(to, TaskEffect::Failed(_)) if *to == id));
         assert!(failed, "{:?}", bench.out);
         if result == Renewed::Unknown {
             assert!(bench.lost().is_empty() && bench.left(hold).is_some());
@@ -658,7 +662,7 @@ fn an_extension_that_fails_is_told_and_costs_nothing() {
     bench.step(Input::Extend(id, hold, named("a"), LEASE));
     let (extend, _) = bench.call();
     bench.step(Input::Answer(extend, Answer::Renew(Err(unknown()))));
-    assert!(matches!(&bench.out[..], [Output::To(_, Told::Failed(_))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::To(_, TaskEffect::Failed(_))]), "{:?}", bench.out);
     assert!(bench.left(hold).is_some());
 }
 
@@ -742,7 +746,7 @@ fn a_re_entry_has_patience_too() {
         bench.now = until;
         bench.step(Input::Woke(id, named("a")));
     }
-    assert!(matches!(&bench.out[..], [Output::To(_, Told::Failed(_))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::To(_, TaskEffect::Failed(_))]), "{:?}", bench.out);
     assert!(bench.now >= began + Duration::from_secs(5) && bench.now < began + Duration::from_secs(7));
     assert!(pauses[0] <= MS * 15 && pauses[3] >= MS * 80 && pauses.len() < 16, "{pauses:?}");
     assert!(bench.now < lease::deadline(begin, LEASE * 20), "it is held all the time");
@@ -752,13 +756,13 @@ fn a_re_entry_has_patience_too() {
     let (lengthen, _) = bench.call();
     bench.now = began + Duration::from_secs(5);
     bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown()))));
-    assert!(matches!(&bench.out[..], [Output::To(_, Told::Failed(_))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::To(_, TaskEffect::Failed(_))]), "{:?}", bench.out);
     // One who asks once tries once.
     let options = Options { term: Term::Fixed(LEASE * 20), ..Options::default() };
     bench.want_with(&["a"], &owner, options, true);
     let (lengthen, _) = bench.call();
     bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown()))));
-    assert!(matches!(&bench.out[..], [Output::To(_, Told::Failed(_))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::To(_, TaskEffect::Failed(_))]), "{:?}", bench.out);
 }
 
 /// The clock stands exactly at the deadline, and the table has not noticed: whoever comes then finds nothing held.
@@ -789,7 +793,7 @@ fn an_extension_that_comes_at_the_end_of_a_guard_is_too_late() {
     let (extend, _) = bench.call();
     bench.now = end;
     bench.renewed(extend, Renewed::Kept { left: LEASE });
-    assert!(matches!(&bench.out[..], [Output::To(_, Told::Failed(_))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::To(_, TaskEffect::Failed(_))]), "{:?}", bench.out);
     assert_eq!(bench.left(short), None);
 }
 

@@ -9,17 +9,17 @@ impl Bench {
     /// The call that was given out to a task, if one was.
     fn asks(&self) -> Option<TicketId> {
         self.out.iter().find_map(|output| match output {
-            Output::To(id, Told::Call(sending)) if matches!(sending.request, Request::Acquire(_)) => Some(*id),
+            Output::To(id, TaskEffect::Call(sending)) if matches!(sending.request, Request::Acquire(_)) => Some(*id),
             _ => None,
         })
     }
 
     fn refused(&self, id: TicketId) -> bool {
-        self.out.iter().any(|output| matches!(output, Output::To(to, Told::Busy(_)) if *to == id))
+        self.out.iter().any(|output| matches!(output, Output::To(to, TaskEffect::Busy(_)) if *to == id))
     }
 
     fn failed(&self, id: TicketId) -> bool {
-        self.out.iter().any(|output| matches!(output, Output::To(to, Told::Failed(_)) if *to == id))
+        self.out.iter().any(|output| matches!(output, Output::To(to, TaskEffect::Failed(_)) if *to == id))
     }
 
     fn once(&mut self, name: &str, owner: &Owner) -> TicketId {
@@ -114,7 +114,7 @@ fn everybody_asks_when_hints_may_have_been_missed() {
     }
     bench.step(Input::HintAll);
     let asked = bench.out.iter().filter_map(|output| match output {
-        Output::To(id, Told::Call(_)) => Some(*id),
+        Output::To(id, TaskEffect::Call(_)) => Some(*id),
         _ => None,
     });
     assert_eq!(asked.collect::<Vec<_>>(), [sleepers[1], sleepers[2], sleepers[0]], "in the order of names");
@@ -206,7 +206,7 @@ fn whoever_asks_once_is_answered_by_the_store_or_by_who_holds_it_here() {
     let hold = bench.hold(&fresh(2), KEPT);
     let id = bench.once("a", &fresh(1));
     let told = bench.out.iter().find_map(|output| match output {
-        Output::To(to, Told::Busy(busy)) if *to == id => Some(busy.clone()),
+        Output::To(to, TaskEffect::Busy(busy)) if *to == id => Some(busy.clone()),
         _ => None,
     });
     let holder = told.expect("it is told at once").holder.expect("who holds it");
@@ -320,7 +320,7 @@ fn a_grant_goes_to_the_next_in_line_if_its_asker_has_gone() {
         bench.step(Input::Cancel(id, named("a")));
         bench.grant(ask, LEASE);
         let to = bench.out.iter().find_map(|output| match output {
-            Output::To(to, Told::Granted(_)) => Some(*to),
+            Output::To(to, TaskEffect::Granted(_)) => Some(*to),
             _ => None,
         });
         assert_eq!(to, takes.then_some(next), "{owner:?} {term:?}: {:?}", bench.out);
@@ -450,7 +450,8 @@ fn a_line_keeps_the_order_of_tickets_wherever_they_come_from_and_go() {
     let options: Arc<Options> = Arc::default();
     let ticket = || {
         let (names, owner) = (Names::One(named("a")), fresh(1));
-        let want = Want { names, owner, options: options.clone(), about: Arc::default(), once: false, until: None };
+        let want =
+            AcquireRequest { names, owner, options: options.clone(), about: Arc::default(), once: false, until: None };
         crate::table::entry::Ticket { want, patience: None }
     };
     let mut queue = crate::table::queue::Queue::EMPTY;

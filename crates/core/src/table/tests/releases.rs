@@ -15,7 +15,7 @@ impl Bench {
 
     fn asking(&self) -> bool {
         let acquire = |sending: &Sending| matches!(sending.request, Request::Acquire(_));
-        self.out.iter().any(|output| matches!(output, Output::To(_, Told::Call(sending)) if acquire(sending)))
+        self.out.iter().any(|output| matches!(output, Output::To(_, TaskEffect::Call(sending)) if acquire(sending)))
     }
 }
 
@@ -305,7 +305,7 @@ fn a_closed_client_gives_back_all_in_order_and_takes_nothing_more() {
             Output::Lost(hold, name, report) => {
                 format!("{} {name} {:?}", holds.iter().position(|h| h == hold).unwrap(), report.loss)
             }
-            Output::To(id, Told::Failed(error)) => format!("{} {:?}", *id == waiting, error.kind()),
+            Output::To(id, TaskEffect::Failed(error)) => format!("{} {:?}", *id == waiting, error.kind()),
             Output::Background(sending) => match &sending.request {
                 Request::Release(release) => format!("release {}", release.name),
                 other => panic!("{other:?}"),
@@ -315,7 +315,7 @@ fn a_closed_client_gives_back_all_in_order_and_takes_nothing_more() {
         .collect();
     assert_eq!(told, ["true Closed", "1 a Closed", "release a", "2 b Closed", "release b", "0 c Closed", "release c"]);
     let late = bench.want(&["z"], &fresh(3), KEPT);
-    let [Output::To(id, Told::Failed(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
+    let [Output::To(id, TaskEffect::Failed(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
     assert_eq!((*id, error.kind()), (late, ErrorKind::Closed));
     bench.step(Input::Release(holds[0], named("c")));
     assert_eq!(bench.given(holds[0]), Some(Err(ErrorKind::Closed)));
@@ -393,14 +393,16 @@ fn a_re_entry_that_waits_for_a_longer_lease_ends_with_its_client() {
         }
         bench.step(Input::Close);
         let told = bench.out.iter().any(
-            |output| matches!(output, Output::To(to, Told::Failed(error)) if *to == id && error.kind() == ErrorKind::Closed),
+            |output| matches!(output, Output::To(to, TaskEffect::Failed(error)) if *to == id && error.kind() == ErrorKind::Closed),
         );
         assert!(told, "{:?}", bench.out);
         match lengthen {
             Some(lengthen) => bench.step(Input::Answer(lengthen, Answer::Renew(Err(unknown())))),
             None => bench.step(Input::Woke(id, named("a"))),
         }
-        let acts = |output: &Output| matches!(output, Output::To(_, Told::Call(_) | Told::Sleep(_) | Told::Granted(_)));
+        let acts = |output: &Output| {
+            matches!(output, Output::To(_, TaskEffect::Call(_) | TaskEffect::Sleep(_) | TaskEffect::Granted(_)))
+        };
         assert!(!bench.out.iter().any(acts), "{:?}", bench.out);
     }
 }
@@ -551,12 +553,12 @@ fn one_who_asks_once_is_refused_at_once_while_the_first_in_line_gives_way() {
     assert!(matches!(request, Request::Watch(_)), "{request:?}");
     let is_refused = |bench: &mut Bench| {
         let once = bench.want_with(&["a"], &fresh(3), Options::default(), true);
-        bench.out.iter().any(|output| matches!(output, Output::To(to, Told::Busy(_)) if *to == once))
+        bench.out.iter().any(|output| matches!(output, Output::To(to, TaskEffect::Busy(_)) if *to == once))
     };
     assert!(is_refused(&mut bench), "while the other subscribes: {:?}", bench.out);
     bench.step(Input::Answer(watch, Answer::Watch(Ok(()))));
     let until = bench.out.iter().find_map(|output| match output {
-        Output::To(_, Told::Sleep(until)) => Some(*until),
+        Output::To(_, TaskEffect::Sleep(until)) => Some(*until),
         _ => None,
     });
     assert!(is_refused(&mut bench), "while the other sleeps: {:?}", bench.out);

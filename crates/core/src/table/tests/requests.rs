@@ -3,7 +3,7 @@
 use super::*;
 use crate::options::WaitMode;
 use crate::owner::{RequestId, StoreOwner};
-use crate::port::{About, Acquire, Give, Mode, Release};
+use crate::port::{About, Acquire, Mode, Release, ReleaseScope};
 
 const ME: ClientId = ClientId([1, 1]);
 
@@ -46,7 +46,7 @@ fn an_acquire_says_all_that_the_store_must_know() {
     let about = Arc::new(About { pid: Some(7), ..About::default() });
     let (id, names) = (bench.table.ticket(), Names::One(named("a")));
     let options = Arc::new(Options { term: KEPT, ..Options::default() });
-    let want = Want { names, owner: fresh(1), options, about: about.clone(), once: false, until: None };
+    let want = AcquireRequest { names, owner: fresh(1), options, about: about.clone(), once: false, until: None };
     bench.step(Input::Acquire(id, want));
     let (_, request) = bench.call();
     let asked = acquire(request);
@@ -202,7 +202,7 @@ fn a_release_says_which_hold_and_how_much_of_its_block_was_used() {
     let given = release(bench.call().1);
     assert_eq!((given.client, given.name, given.owner), (ME, named("a"), asked.owner));
     assert_eq!((given.fence, given.last_used), (Some(first), Some(first.plus(1))));
-    assert_eq!(given.give, Give::Hold(asked.request));
+    assert_eq!(given.give, ReleaseScope::Hold(asked.request));
     assert_eq!((given.linger, given.rejoin), (Duration::ZERO, false));
 }
 
@@ -300,7 +300,7 @@ fn a_grant_that_nobody_takes_goes_back_as_it_came() {
         let (context, request) = bench.call();
         let given = release(request);
         assert_eq!((given.client, given.name, given.owner), (ME, named("a"), asked.owner));
-        assert_eq!(given.give, Give::Hold(asked.request));
+        assert_eq!(given.give, ReleaseScope::Hold(asked.request));
         assert_eq!(given.fence, (!lost_before).then_some(first));
         assert_eq!((given.last_used, given.linger, given.rejoin), (Some(first), Duration::ZERO, false));
         assert_eq!(
@@ -330,7 +330,7 @@ fn a_wish_that_was_taken_back_is_released_without_a_fence_until_that_is_certain(
     let (withdraw, request) = bench.call();
     let given = release(request);
     assert_eq!((given.client, given.fence, given.last_used), (ME, None, None));
-    assert_eq!((given.give, given.owner), (Give::Hold(RequestId { ..asked.request }), asked.owner));
+    assert_eq!((given.give, given.owner), (ReleaseScope::Hold(RequestId { ..asked.request }), asked.owner));
     assert_eq!((given.linger, given.rejoin), (Duration::ZERO, false));
     // Answered at the last moment at which the acquire may be executed: not certain.
     let reply = Ok(Answered { at: asked.not_after, result: Released::NotHeld });

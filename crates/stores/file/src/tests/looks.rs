@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, channel};
 
 use leasehold_core::Hint;
-use leasehold_core::port::{BreakOptions, Busy, News};
+use leasehold_core::port::{BreakOptions, Busy, Notification};
 
 use super::*;
 
@@ -42,8 +42,8 @@ fn three_at(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     refused(&store, &waits(3));
     let hears = watch(&store, 3);
     // It begins to follow the holder, and from the next asking on it is certain that it missed nothing.
-    assert_eq!(refused(&store, &waits(3)).news, News::WhenWatched);
-    assert_eq!(refused(&store, &waits(3)).news, News::Sure);
+    assert_eq!(refused(&store, &waits(3)).news, Notification::WhenWatched);
+    assert_eq!(refused(&store, &waits(3)).news, Notification::Sure);
     (store, held, hears)
 }
 
@@ -93,7 +93,7 @@ fn a_holder_is_told_of_a_break() {
         assert!(hears.recv_timeout(NOT_YET).is_err(), "that is not its name");
         here("a");
         assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")));
-        let place = crate::place::Place::at(&bench.config(), &bench.machine).unwrap();
+        let place = crate::place::Registry::at(&bench.config(), &bench.machine).unwrap();
         place.send_held(held.request.client, &name("a"));
         assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")), "by its socket");
         let other = BreakOptions::from(how).fence(Fence::new(1));
@@ -110,7 +110,7 @@ fn a_folder_that_is_removed_is_seen_by_those_who_wait() {
     let (store, held, hears) = three_at(&bench);
     std::fs::remove_dir_all(bench.folder.path().join("locks.db.d")).unwrap();
     hears.recv_timeout(SEEN_WITHIN).unwrap();
-    assert_eq!(refused(&store, &waits(3)).news, News::WhenWatched, "nobody will tell it");
+    assert_eq!(refused(&store, &waits(3)).news, Notification::WhenWatched, "nobody will tell it");
     give(&store, &held).unwrap();
     assert!(take(&store, &waits(3)).is_some());
 }
@@ -120,7 +120,7 @@ fn a_folder_that_is_removed_is_seen_by_those_who_wait() {
 fn a_release_that_crosses_the_asking_is_seen() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
-    let place = crate::place::Place::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::place::Registry::at(&bench.config(), &bench.machine).unwrap();
     let (client, holder) = (waits(3).request.client, held.request.client);
     let stamps = place.stamps(client, &name("a"));
     give(&store, &held).unwrap();
@@ -136,7 +136,7 @@ fn one_who_waits_behind_a_hold_that_is_not_kept_is_not_sure_to_hear() {
     refused(&store, &waits(2));
     let _hears = watch(&store, 2);
     for _ in 0..3 {
-        assert_eq!(refused(&store, &waits(2)).news, News::WhenWatched);
+        assert_eq!(refused(&store, &waits(2)).news, Notification::WhenWatched);
     }
 }
 
@@ -154,7 +154,7 @@ fn three_behind_shared(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     refused(&store, &waits(3));
     let hears = watch(&store, 3);
     refused(&store, &waits(3));
-    assert_eq!(refused(&store, &waits(3)).news, News::Sure);
+    assert_eq!(refused(&store, &waits(3)).news, Notification::Sure);
     (store, held, hears)
 }
 
@@ -188,7 +188,7 @@ fn the_end_of_one_that_joined_the_holder_is_seen() {
     let (store, held, hears) = three_behind_shared(&bench);
     take(&store, &shared(4)).unwrap();
     give(&store, &held).unwrap();
-    let place = crate::place::Place::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::place::Registry::at(&bench.config(), &bench.machine).unwrap();
     place.forget(shared(4).request.client);
     hears.recv_timeout(SEEN_WITHIN).unwrap();
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{
-    About, Acquire, Acquired, Answered, Break, Call, Give, Granted, Mode, Release, Released, Renew, Renewed,
+    About, Acquire, Acquired, Answered, Break, Call, Granted, Mode, Release, ReleaseScope, Released, Renew, Renewed,
 };
 use leasehold_core::{ClientId, Error, Fence, Lease, Name, Names, RequestId, Store, StoreOwner, StoreTime};
 
@@ -105,7 +105,7 @@ fn giving(request: &Acquire) -> Release {
         name: request.names.first().clone(),
         owner: request.owner.clone(),
         fence: None,
-        give: Give::Hold(request.request),
+        give: ReleaseScope::Hold(request.request),
         last_used: None,
         linger: Duration::ZERO,
         rejoin: false,

@@ -1,7 +1,7 @@
 //! What is left in the file and beside it: nothing for ever.
 
 use super::*;
-use crate::place::Place;
+use crate::place::Registry;
 
 #[test]
 fn leases_that_ran_out_and_the_room_they_took_are_given_back() {
@@ -43,7 +43,7 @@ fn the_files_of_the_dead_are_removed_and_what_they_kept_is_ended() {
     let living = Acquire { kept: true, ..asking(1, 1, "living") };
     take(&store, &living).unwrap();
     let dead = Acquire { kept: true, ..asking(2, 1, "dead") };
-    let place = Place::at(&bench.config(), &bench.machine).unwrap();
+    let place = Registry::at(&bench.config(), &bench.machine).unwrap();
     take(&store, &dead).unwrap();
     assert!(take(&store, &Acquire { enlist: true, ..asking(2, 3, "living") }).is_none());
     assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 1);
@@ -95,7 +95,7 @@ fn a_holder_that_died_is_passed_over_at_once_unless_liveness_is_off() {
         let store = File::open(&config, &bench.machine, config.label().into()).unwrap();
         let dead = Acquire { kept: true, ..asking(1, 1, "a") };
         take(&store, &dead).unwrap();
-        Place::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
+        Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
         assert_eq!(take(&store, &asking(2, 1, "a")).is_some(), liveness);
     }
 }

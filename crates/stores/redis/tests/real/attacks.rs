@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-use leasehold::port::{ClientId, Give, Hint, Release, Released, RequestId, StoreOwner};
+use leasehold::port::{ClientId, Hint, Release, ReleaseScope, Released, RequestId, StoreOwner};
 use leasehold::{Break, Client, ErrorKind, Name, Owner, Store};
 use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::redis::Settings;
@@ -130,10 +130,10 @@ async fn a_withdrawal_takes_no_hold_of_redissons() -> Checked {
     };
     server.command(&["HSET", "x", "app:1", "2"])?;
     server.command(&["PEXPIRE", "x", "60000"])?;
-    assert_eq!(store.release(release(Give::Hold(id))).await?.result, Released::NotHeld);
+    assert_eq!(store.release(release(ReleaseScope::Hold(id))).await?.result, Released::NotHeld);
     // Nor is it recognisably a lock, whoever asks for it.
-    assert_eq!(store.release(release(Give::One(id))).await?.result, Released::NotHeld);
-    assert_eq!(store.release(release(Give::All)).await?.result, Released::NotHeld);
+    assert_eq!(store.release(release(ReleaseScope::One(id))).await?.result, Released::NotHeld);
+    assert_eq!(store.release(release(ReleaseScope::All)).await?.result, Released::NotHeld);
     assert_eq!(server.command(&["HGET", "x", "app:1"])?.text()?, "2");
     assert!(number(&server, &["PTTL", "x"])? > 50_000);
     Ok(())

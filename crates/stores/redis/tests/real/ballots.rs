@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold_core::port::{Acquire, Answered, Break, Give, Inspected, Mode, Release, Renew, Renewed, Store};
+use leasehold_core::port::{Acquire, Answered, Break, Inspected, Mode, Release, ReleaseScope, Renew, Renewed, Store};
 use leasehold_core::quorum::{Ballot, Member, Voted};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use leasehold_core::waiting::Rng;
@@ -302,7 +302,7 @@ impl Pair {
             name: lease.name,
             owner: lease.owner,
             fence: is_known.then_some(lease.fence),
-            give: Give::Hold(ballot.acquire.request),
+            give: ReleaseScope::Hold(ballot.acquire.request),
             last_used: is_known.then(|| lease.fence.plus(self.rng.below(3))),
             linger: if self.one_in(6) { MS * 200 } else { Duration::ZERO },
             rejoin: false,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::Store;
-use leasehold::port::{Acquire, Acquired, Give, Granted, Lease, Release, Released, Renew, Renewed, StoreOwner};
+use leasehold::port::{Acquire, Acquired, Granted, Lease, Release, ReleaseScope, Released, Renew, Renewed, StoreOwner};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
 use leasehold_redis::Redis as Server;
@@ -121,7 +121,7 @@ async fn any_hold() -> Checked {
     let store = store(&server, "redisson")?;
     take(&store, &Acquire { lease: LINGER, ..shared(1) }).await?;
     take(&store, &shared(2)).await?;
-    let any = Release { give: Give::One(shared(3).request), ..giving(&shared(3), None) };
+    let any = Release { give: ReleaseScope::One(shared(3).request), ..giving(&shared(3), None) };
     assert_eq!(store.release(any).await?.result, Released::StillHeld(1));
     lasts(&server)
 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use leasehold::port::{Acquire, Acquired, ClientId, Give, Mode, Names, Release, Released, RequestId, StoreOwner};
+use leasehold::port::{
+    Acquire, Acquired, ClientId, Mode, Names, Release, ReleaseScope, Released, RequestId, StoreOwner,
+};
 use leasehold::{Fence, Name, Store};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use leasehold_faults::Failure;
@@ -51,7 +53,7 @@ pub(crate) fn giving(taken: &Acquire, fence: Option<Fence>) -> Release {
         name: taken.names.first().clone(),
         owner: taken.owner.clone(),
         fence,
-        give: Give::Hold(taken.request),
+        give: ReleaseScope::Hold(taken.request),
         last_used: None,
         linger: std::time::Duration::ZERO,
         rejoin: false,

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use leasehold::port::{
-    Acquire, BreakOptions, BreakRefusal, ClientId, Give, Mode, Release, Released, Renew, Renewed, RequestId, StoreOwner,
+    Acquire, BreakOptions, BreakRefusal, ClientId, Mode, Release, ReleaseScope, Released, Renew, Renewed, RequestId,
+    StoreOwner,
 };
 use leasehold::{Break, Client, Error, ErrorKind, Fence, Name, Owner, Store};
 use leasehold_core::{Lease, Names};
@@ -196,11 +197,11 @@ async fn at_the_port(config: &Config) -> Checked {
             assert_eq!(renewed.result, [Renewed::Lost]);
         }
         for (give, fence, linger) in [
-            (Give::Hold(id), None, Duration::ZERO),
-            (Give::Hold(id), Some(Fence::new(7)), Duration::ZERO),
-            (Give::Hold(id), None, 60 * S),
-            (Give::One(id), None, Duration::ZERO),
-            (Give::All, None, Duration::ZERO),
+            (ReleaseScope::Hold(id), None, Duration::ZERO),
+            (ReleaseScope::Hold(id), Some(Fence::new(7)), Duration::ZERO),
+            (ReleaseScope::Hold(id), None, 60 * S),
+            (ReleaseScope::One(id), None, Duration::ZERO),
+            (ReleaseScope::All, None, Duration::ZERO),
         ] {
             let release = Release {
                 client,

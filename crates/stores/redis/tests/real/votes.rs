@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Block, ClientId, Give, Lease, Mode, Names, Release, Released, Renew, RequestId, StoreOwner, StoreTime,
+    Acquire, Block, ClientId, Lease, Mode, Names, Release, ReleaseScope, Released, Renew, RequestId, StoreOwner,
+    StoreTime,
 };
 use leasehold::{Fence, Name, Store};
-use leasehold_core::quorum::{Ballot, Member, Standing, Voted};
+use leasehold_core::quorum::{Ballot, Member, Voted, VotingStatus};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis;
@@ -63,7 +64,7 @@ impl Both {
             name: taken.acquire.names.first().clone(),
             owner: taken.acquire.owner.clone(),
             fence: None,
-            give: Give::Hold(taken.acquire.request),
+            give: ReleaseScope::Hold(taken.acquire.request),
             last_used,
             linger: Duration::ZERO,
             rejoin: false,
@@ -157,7 +158,8 @@ async fn one_that_forgot_recovers() -> Checked {
     let server = Redis::start()?;
     let store = member(&server, QUARANTINE)?;
     server.command(&["FLUSHALL"])?;
-    let recovers = |standing: Standing| matches!(standing, Standing::Recovering { left } if left > QUARANTINE / 2);
+    let recovers =
+        |standing: VotingStatus| matches!(standing, VotingStatus::Recovering { left } if left > QUARANTINE / 2);
     let ballot = ballot(1, &["a"], Fence::at(store.clock().await?.at), 1);
     let vote = store.vote(ballot.clone()).await?.result;
     assert!(recovers(vote.standing), "{vote:?}");

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold::port::{Busy, Granted, Holder, Inspected, Lingering, StoreOwner};
+use leasehold::port::{Busy, Cooldown, Granted, Holder, Inspected, StoreOwner};
 
 use super::Manner;
 use crate::case::Checked;
@@ -49,7 +49,7 @@ impl Manner {
         self.same_holders(&theirs.holders, &ours.holders)
     }
 
-    fn same_lingering(self, theirs: &Lingering, ours: &Lingering) -> Checked {
+    fn same_lingering(self, theirs: &Cooldown, ours: &Cooldown) -> Checked {
         self.same_left(None, Some(theirs.left), Some(ours.left))?;
         match &theirs.last {
             Some(last) => self.same_holders(std::slice::from_ref(last), ours.last.as_slice()),

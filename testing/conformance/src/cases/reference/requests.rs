@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::port::{
-    About, Acquire, Break, BreakOptions, Give, Lease, Names, Release, Renew, RequestId, StoreOwner, StoreTime,
+    About, Acquire, Break, BreakOptions, Lease, Names, Release, ReleaseScope, Renew, RequestId, StoreOwner, StoreTime,
 };
 use leasehold::{Fence, Name};
 use leasehold_core::waiting::Rng;
@@ -117,9 +117,9 @@ impl Pair {
         let taken = any_of(&self.taken, rng);
         let (lease, is_granted) = self.a_lease(&taken, rng);
         let give = match rng.below(6) {
-            0 => Give::One(self.new_request(taken.hand)),
-            1 => Give::All,
-            _ => Give::Hold(self.a_hold(&taken, rng)),
+            0 => ReleaseScope::One(self.new_request(taken.hand)),
+            1 => ReleaseScope::All,
+            _ => ReleaseScope::Hold(self.a_hold(&taken, rng)),
         };
         let used = lease.fence.plus(rng.below(6));
         let is_stale = !is_granted && matches!(lease.owner, StoreOwner::Private(_));
