@@ -9,12 +9,14 @@
 //!
 //! The client in the crate `leasehold` is a thin shell around this; the simulation in `testing/sim` is another.
 
+pub mod backoff;
 pub mod capability;
 pub mod check;
 pub mod error;
 pub mod fence;
 pub mod identity;
 pub mod lease;
+pub mod multi;
 pub mod name;
 pub mod options;
 pub mod owner;
@@ -23,10 +25,8 @@ pub mod planted;
 pub mod port;
 pub mod quorum;
 pub mod reference;
-pub mod several;
 pub mod table;
 pub mod time;
-pub mod waiting;
 
 pub use capability::{Capability, Consistency, Fencing};
 pub use check::{Check, Verdict};

@@ -6,11 +6,11 @@ use std::time::Duration;
 use leasehold_core::table::{Answer, Input, Sending, TaskEffect};
 use leasehold_core::{Name, Names};
 
-use crate::caught;
-use crate::errand::TaskGuard;
 use crate::event::Event;
-use crate::flight::{Completed, InFlight};
+use crate::in_flight::{Completed, InFlight};
+use crate::panic_guard;
 use crate::shell::{Recipient, Shell};
+use crate::task_guard::TaskGuard;
 
 /// What remains to be done with the answer to a call whose caller has gone.
 pub(crate) enum Remains {
@@ -47,7 +47,7 @@ impl Shell {
     fn answer_adopted(self: &Arc<Self>, landed: Completed, mine: Recipient, remains: &Remains) {
         let Completed { context, answer, panic } = landed;
         if let Some(panic) = panic {
-            caught::log("a layer", &panic);
+            panic_guard::log("a layer", &panic);
         }
         if let Answer::Renew(reply) = &answer {
             let took = leasehold_clock::now().since(context.sent());

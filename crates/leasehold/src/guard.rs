@@ -11,11 +11,11 @@ use leasehold_core::table::{Grant, HoldId, Input, Loss, TaskEffect};
 use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner, RequestId, options};
 use smallvec::SmallVec;
 
-use crate::asking::{AcquireCall, Alarm};
+use crate::acquire_call::{AcquireCall, Alarm};
 use crate::background::Remains;
 use crate::event::Event;
-use crate::flight::{Completed, InFlight, unknown};
 use crate::handle::Handle;
+use crate::in_flight::{Completed, InFlight, unknown};
 use crate::lost::{FailedRenewal, LossReport, LostCell, LostSignal};
 use crate::shell::{Effects, Recipient, Shell};
 

@@ -12,7 +12,7 @@ use leasehold_core::{Error, ErrorKind, Moment};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 
-use crate::caught::{self, caught};
+use crate::panic_guard::{self, caught};
 use crate::shell::{Recipient, Shell};
 
 /// The longest sleep while anything is held, or was a moment ago.
@@ -107,7 +107,7 @@ impl Keeper {
                     // Nobody is left to close it.
                     match caught(|| shell.store.close(shell.client)) {
                         Ok(closing) => drop(tokio::time::timeout(LAST_ERRANDS, closing).await),
-                        Err(panic) => caught::log("closing", &panic),
+                        Err(panic) => panic_guard::log("closing", &panic),
                     }
                     Some(shell)
                 });
@@ -146,7 +146,7 @@ async fn keep(shell: &Arc<Shell>, waker: &Waker) {
         let next = match caught(|| look(shell, &mut wall)) {
             Ok(next) => next,
             Err(panic) => {
-                caught::log("the keeper", &panic);
+                panic_guard::log("the keeper", &panic);
                 Some(leasehold_clock::now() + LOOK)
             }
         };

@@ -34,32 +34,32 @@
 //! Options ride in the query of every URL: `?keep=10s` is the lease of kept locks that do not say otherwise, `?budget=50ms` for how
 //! long a lock is passed from task to task before other processes get their turn (`0ms`: never).
 
-mod asking;
+mod acquire_call;
 mod background;
 pub mod blocking;
-mod caught;
 mod client;
-mod errand;
 mod event;
 mod examine;
-mod flight;
 mod gate;
 mod guard;
 mod handle;
 mod holder;
+mod in_flight;
 mod keeper;
 mod layer;
 mod lock;
 mod lost;
 mod mailbox;
+mod multi;
+mod panic_guard;
 pub mod quorum;
 mod random;
 mod registry;
 mod secret;
-mod several;
 mod shell;
 mod stats;
 mod sync;
+mod task_guard;
 
 pub use client::{Client, ClientBuilder};
 pub use event::{Event, Listener};
@@ -70,8 +70,8 @@ pub use holder::{Holder, Status};
 pub use layer::Layer;
 pub use lock::{Attempt, Lock};
 pub use lost::{FailedRenewal, LossReport, LostSignal};
+pub use multi::{LostMember, MultiGuard, MultiLock, lock_all};
 pub use registry::without_password;
-pub use several::{LostMember, MultiGuard, MultiLock, lock_all};
 pub use stats::{Calls, Stats};
 
 pub use leasehold_core::port::{Break, BreakOptions};

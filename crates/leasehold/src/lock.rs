@@ -10,7 +10,7 @@ use leasehold_core::table::AcquireRequest;
 use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
-use crate::asking::{AcquireCall, Outcome, waited};
+use crate::acquire_call::{AcquireCall, Outcome, waited};
 use crate::event::Event;
 use crate::guard::Guard;
 use crate::handle::Handle;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 use leasehold_core::{ClientId, Error, ErrorKind, Owner};
 
 thread_local! {

@@ -19,15 +19,15 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::background::Remains;
-use crate::caught::contained;
-use crate::errand::{TaskGuard, TaskTracker};
 use crate::event::{Event, Listener};
-use crate::flight::InFlight;
+use crate::in_flight::InFlight;
 use crate::keeper::{Waker, WallWatch};
 use crate::lost::{LossReport, LostCell};
 use crate::mailbox::Mailbox;
+use crate::panic_guard::contained;
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
+use crate::task_guard::{TaskGuard, TaskTracker};
 
 /// So many names in use are looked through at each step of a client whose keeper rests.
 const FEW: usize = 16;

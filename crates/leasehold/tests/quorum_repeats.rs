@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::port::*;
 use leasehold::quorum::{Quorum, Settings};
 use leasehold::{Capability, Error, Fence, Identity, Name, Outcome};
-use leasehold_core::quorum::birth::Facts;
+use leasehold_core::quorum::epoch::Facts;
 use leasehold_core::quorum::{Ballot, Member, RenewedVote, Server, Vote};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
 use tokio::sync::watch;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold::{Capability, Client, ClientBuilder, Guard, Store};
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 
 use crate::case::{Checked, Failure};
 use crate::chaos::Chaos;

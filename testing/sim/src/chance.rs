@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 
 /// A millisecond of true time.
 pub const MS: u64 = 1_000_000;

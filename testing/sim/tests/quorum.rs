@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::backoff::Rng;
 use leasehold_core::port::{Acquire, Answered, Busy, Holder, Mode, Notification, Released, Reply};
 use leasehold_core::quorum::{Attempt, Clocks, Hold, PerServer, Rules, Sweep, Verdict, Vote, Voted, VotingStatus};
-use leasehold_core::waiting::Rng;
 use leasehold_core::{
     ClientId, Error, ErrorKind, Fence, Moment, Name, Names, Outcome, RequestId, StoreOwner, StoreTime,
 };
@@ -390,7 +390,7 @@ fn one_spoiled_fence_does_not_spoil_the_others() {
 #[test]
 fn fences_grow_though_a_server_forgot() {
     use leasehold_core::quorum::Server;
-    use leasehold_core::quorum::birth::Facts;
+    use leasehold_core::quorum::epoch::Facts;
     use leasehold_core::reference::Reference;
 
     let quarantine = 200 * MS;

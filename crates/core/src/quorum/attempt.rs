@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::birth::VotingStatus;
 use super::clocks::{Clocks, is_near};
+use super::epoch::VotingStatus;
 use super::member::{Ballot, Vote, Voted};
 use super::{PerServer, Rules, Said};
+use crate::backoff::Rng;
 use crate::error::{Error, Outcome};
 use crate::fence::{Block, Fence};
 use crate::planted::Bug;
 use crate::port::{Acquire, Answered, Busy, Granted, Release, ReleaseScope, Reply};
 use crate::time::{Moment, StoreTime};
-use crate::waiting::Rng;
 
 /// So often the fences may be proposed anew in one attempt.
 const ROUNDS: u32 = 4;

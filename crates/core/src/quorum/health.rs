@@ -1,9 +1,9 @@
 //! Servers that do not answer cost nobody time: they are asked again after growing pauses.
 
 use super::PerServer;
+use crate::backoff::{self, Rng};
 use crate::error::Error;
 use crate::time::Moment;
-use crate::waiting::{self, Rng};
 
 /// Pauses grow until here, to about a second.
 const SLOWEST: u32 = 7;
@@ -36,7 +36,7 @@ impl Health {
     /// It did not answer, or not in time.
     pub fn failed(&mut self, server: usize, now: Moment, error: Option<Error>) {
         let failures = self.servers[server].as_ref().map_or(0, |ailing| ailing.failures);
-        let pause = waiting::retry_pause(&mut self.rng, failures.min(SLOWEST));
+        let pause = backoff::retry_pause(&mut self.rng, failures.min(SLOWEST));
         self.servers[server] = Some(Ailing { failures: failures + 1, not_before: now + pause, error });
     }
 

@@ -150,10 +150,10 @@ impl Hold {
 mod tests {
     use super::super::{Verdict, Voted, VotingStatus};
     use super::*;
+    use crate::backoff::Rng;
     use crate::error::Outcome;
     use crate::owner::{ClientId, RequestId, StoreOwner};
     use crate::port::{Answered, Mode};
-    use crate::waiting::Rng;
 
     const SERVERS: usize = 3;
     const LEASE: Duration = Duration::from_secs(30);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::birth::VotingStatus;
+use super::epoch::VotingStatus;
 use crate::fence::{Block, Fence};
 use crate::port::{Acquire, Busy, Call, Release, Released, Renew, Renewed, Reply, Store};
 

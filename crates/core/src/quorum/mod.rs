@@ -18,24 +18,24 @@
 //! Why fences grow: the server that is in both majorities took the first's fence before the second's, and takes none that is not larger.
 
 pub mod attempt;
-pub mod birth;
 pub mod clocks;
+pub mod epoch;
 pub mod health;
 pub mod hold;
 pub mod member;
 pub mod server;
 pub mod sweep;
-pub mod upholding;
+pub mod vote_renewal;
 
 pub use attempt::{Attempt, Verdict};
-pub use birth::{ServerEpoch, VotingStatus};
 pub use clocks::Clocks;
+pub use epoch::{ServerEpoch, VotingStatus};
 pub use health::Health;
 pub use hold::Hold;
 pub use member::{Ballot, Member, RenewedVote, Vote, Voted};
 pub use server::Server;
 pub use sweep::Sweep;
-pub use upholding::VoteRenewal;
+pub use vote_renewal::VoteRenewal;
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::birth::{self, Facts, ServerEpoch, VotingStatus};
 use super::clocks;
+use super::epoch::{self, Facts, ServerEpoch, VotingStatus};
 use super::member::{Ballot, RenewedVote, Vote};
 use crate::error::Error;
 use crate::planted::{Bug, Planted};
@@ -60,7 +60,7 @@ impl Server {
     }
 
     fn standing(&mut self, now: StoreTime, facts: Facts, quarantine: Duration) -> Result<VotingStatus, Error> {
-        let (birth, standing) = birth::examine(self.birth.as_ref(), now, facts, quarantine, self.planted)?;
+        let (birth, standing) = epoch::examine(self.birth.as_ref(), now, facts, quarantine, self.planted)?;
         self.birth = Some(birth);
         Ok(standing)
     }

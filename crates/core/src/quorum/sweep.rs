@@ -1,11 +1,11 @@
 //! Giving back at every server, until that is certain or the lease is over: nothing is left behind on a minority.
 
 use super::{PerServer, Rules, Said};
+use crate::backoff::{self, Rng};
 use crate::error::{Error, Outcome};
 use crate::planted::Bug;
 use crate::port::{Answered, Released, Reply};
 use crate::time::{Moment, StoreTime};
-use crate::waiting::{self, Rng};
 
 /// A release that goes to all servers.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Sweep {
                 }
                 seat.attempts += 1;
                 seat.state =
-                    if hopeless { State::Done } else { State::Due(now + waiting::retry_pause(rng, seat.attempts)) };
+                    if hopeless { State::Done } else { State::Due(now + backoff::retry_pause(rng, seat.attempts)) };
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::birth::Facts;
+use super::epoch::Facts;
 use super::*;
+use crate::backoff::Rng;
 use crate::fence::{Block, Fence};
 use crate::name::{Name, Names};
 use crate::owner::{ClientId, RequestId, StoreOwner};
@@ -11,7 +12,6 @@ use crate::planted::Planted;
 use crate::port::{Acquire, Answered, Busy, Holder, Mode, Notification, Released, Renewed, Reply};
 use crate::reference::{FENCES_KEPT_FOR, Reference};
 use crate::time::{Moment, StoreTime};
-use crate::waiting::Rng;
 
 const SERVERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(30);

@@ -12,18 +12,18 @@
 //! Every call ends with exactly one [`Input::Answer`] or [`Input::Unsent`], also when the task that made it has gone. A grant told
 //! to a task that has gone is released by the shell.
 
-mod asking;
-mod entrusting;
+mod acquire;
+mod detach;
 mod entry;
 mod groups;
-mod holding;
-mod keeping;
-mod leaving;
+mod holds;
 mod losses;
+mod pending_release;
 mod queue;
-mod turns;
+mod renewal;
 mod types;
-mod withdrawing;
+mod waiters;
+mod withdrawal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -37,13 +37,13 @@ pub use types::{
     Request, Sending, Settings, TaskEffect, TicketId,
 };
 
+use crate::backoff::{self, Rng};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::{Owner, RequestId};
 use crate::planted::Bug;
 use crate::port::{Busy, Notification};
 use crate::time::{Moment, StoreTime};
-use crate::waiting::{self, Rng};
 use entry::{Ask, Entry, Held, OrphanedLease};
 use types::CallKind;
 
@@ -289,7 +289,7 @@ impl Table {
                 self.settings.clock.observe(sent, at);
             }
             self.settings.clock.reached(sent, now, at);
-            self.round_trip = waiting::smoothed(self.round_trip, took);
+            self.round_trip = backoff::smoothed(self.round_trip, took);
         }
         match (what, answer) {
             (CallKind::Ask { name, number, not_after }, Answer::Acquire(reply)) => {

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use leasehold_core::{Error, Moment};
 
-use super::{alarm, background};
+use super::{tasks, timer_queue};
 use crate::random;
 
 /// Work that nobody waits for.
@@ -55,22 +55,22 @@ impl Host for Machine {
     }
 
     fn set_alarm(&self, before: Option<Alarm>, when: Moment, waker: &Waker) -> Alarm {
-        alarm::bell().set(before, when, waker)
+        timer_queue::bell().set(before, when, waker)
     }
 
     fn drop_alarm(&self, alarm: Alarm) {
-        alarm::bell().forget(alarm);
+        timer_queue::bell().forget(alarm);
     }
 
     fn spawn(&self, work: Work) {
-        if let Some(handle) = background::handle() {
+        if let Some(handle) = tasks::handle() {
             handle.spawn(work);
         }
     }
 
     fn seed(&self) -> Result<u64, Error> {
         // Asked for before anything else: without this thread nothing could be done later.
-        background::start()?;
+        tasks::start()?;
         random::seed()
     }
 }

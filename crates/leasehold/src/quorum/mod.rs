@@ -3,19 +3,19 @@
 //! The decisions are in `leasehold_core::quorum`; here they are driven over real servers. A call is driven by whoever waits for it, up
 //! to its verdict; what is left to do behind it goes on in the background.
 
-mod alarm;
-mod anew;
-mod background;
-mod behind;
+mod acquire;
+mod calls;
+mod deferred;
 #[cfg(feature = "redis")]
 mod examine;
-mod flights;
 mod host;
-mod looking;
-mod quota;
-mod releasing;
-mod renewing;
-mod voting;
+mod port;
+mod rejoin;
+mod release;
+mod renew;
+mod tasks;
+mod timer_queue;
+mod wake_threshold;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,16 +24,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use leasehold_core::backoff::Rng;
 use leasehold_core::port::{Answered, Reply};
 use leasehold_core::quorum::{Clocks, Health, Hold, Member, PerServer, Rules, Vote};
-use leasehold_core::waiting::Rng;
 use leasehold_core::{Error, ErrorKind, Moment, Name, RequestId, StoreTime};
 
-use crate::errand::TaskTracker;
-use behind::DeferredWork;
+use crate::task_guard::TaskTracker;
+use calls::InFlightCalls;
+use deferred::DeferredWork;
 #[cfg(feature = "redis")]
 pub(crate) use examine::examine;
-use flights::InFlightCalls;
 pub use host::{Alarm, Host, Machine, Work};
 
 /// How long a server does not vote that may have forgotten, where nothing else is said.

@@ -20,9 +20,9 @@ use crate::config::Config;
 use crate::directory::{self, Site};
 use crate::error::{self, Fault};
 use crate::machine::Machine;
-use crate::opening;
+use crate::open;
 use crate::rows::{self, Loaded, signed};
-use crate::sweeping::Sweeper;
+use crate::sweeper::Sweeper;
 
 /// How many times a busy file is looked at again at once, before pauses.
 const YIELDS: i32 = 50;
@@ -159,9 +159,9 @@ impl Database {
         for _ in 0..OPENINGS {
             let site = Site::find(&config.path, config.create)?.ok_or_else(|| error::no_store(&config.path))?;
             let before = site.stat("").ok().flatten().as_ref().map(directory::identity);
-            let opened = opening::open(&site, config.create)?;
+            let opened = open::open(&site, config.create)?;
             let connection = opened.connection;
-            let epoch = opening::enter(&connection, &machine, &opened.folder, floor).map_err(Fault::into_error)?;
+            let epoch = open::enter(&connection, &machine, &opened.folder, floor).map_err(Fault::into_error)?;
             let standing = Standing::of(&site);
             // What stood there before and after is what was opened in between. One that was just made is opened once more.
             if before.is_some() && before == standing.file {
@@ -255,7 +255,7 @@ impl Database {
     fn raise_ceiling(&self, needed: Fence) -> Result<(), Fault> {
         let ceiling =
             Fence::at(self.epoch.now() + AHEAD).max(needed.plus(Fence::at(StoreTime::default() + AHEAD).get()));
-        opening::synced(&self.connection, |connection| {
+        open::synced(&self.connection, |connection| {
             connection.execute("UPDATE meta SET ceiling = max(ceiling, ?1)", [signed(ceiling.get())])?;
             Ok(())
         })

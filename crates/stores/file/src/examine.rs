@@ -14,7 +14,7 @@ use crate::directory::{Site, open_directory};
 use crate::error;
 use crate::folder;
 use crate::machine::{self, Machine};
-use crate::opening::{self, Found};
+use crate::open::{self, Found};
 
 const RIGHTS: &str = "give this user, or one of its groups, the right to write there (docs/file.md says how to share a file), or name \
                       another as file:PATH";
@@ -26,7 +26,7 @@ pub fn examine(config: &Config) -> Vec<Check> {
     let mut checks = vec![clock(), file_system(&path)];
     match Site::find(&path, false) {
         Ok(Some(site)) => {
-            let found = opening::probe(&site);
+            let found = open::probe(&site);
             if found.is_ok() || is_closed(&path) {
                 checks.push(permissions(&path));
             }
@@ -140,7 +140,7 @@ fn may(path: &Path, access: Access) -> bool {
 }
 
 fn integrity(site: &Arc<Site>) -> Check {
-    match opening::quick_check(site) {
+    match open::quick_check(site) {
         Ok(found) if found == "ok" => Check::new("integrity", Verdict::Ok, "the file is whole"),
         Ok(found) => Check::new("integrity", Verdict::Fail, format!("the file is damaged: {found}")),
         Err(error) => failed("integrity", &error),
@@ -149,7 +149,7 @@ fn integrity(site: &Arc<Site>) -> Check {
 
 /// Names the locks whose fences were never given out: they are refused until they are repaired.
 fn fences(site: &Arc<Site>) -> Option<Check> {
-    let odd = Machine::this().and_then(|machine| opening::odd_fences(site, &machine)).ok()?;
+    let odd = Machine::this().and_then(|machine| open::odd_fences(site, &machine)).ok()?;
     (!odd.is_empty()).then(|| {
         let found = format!("0, or more than 8 days ahead of the file's clock: {}", odd.join(", "));
         Check::new("fences", Verdict::Fail, found).with_advice(leasehold_core::reference::RESET_FENCE)
@@ -198,7 +198,7 @@ mod tests {
     fn a_damaged_file_fails_and_stays_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
-        drop(opening::open(&Site::find(&path, true).unwrap().unwrap(), true).unwrap());
+        drop(open::open(&Site::find(&path, true).unwrap().unwrap(), true).unwrap());
         assert!(verdicts(&path).contains(&("integrity", Verdict::Ok)));
         let mut damaged = fs::read(&path).unwrap();
         damaged[4096..].fill(0x5a);

@@ -15,23 +15,23 @@
 
 mod config;
 mod database;
-mod desk;
 mod directory;
-mod ear;
 mod error;
 mod examine;
+mod executor;
 mod folder;
 mod live;
 mod machine;
-mod opening;
-mod place;
+mod notifier;
+mod open;
 mod reader;
+mod registry;
 mod rename_rights;
 mod rows;
 mod schema;
 mod socket;
 mod store;
-mod sweeping;
+mod sweeper;
 mod unforked;
 mod vfs;
 
@@ -42,8 +42,8 @@ pub use config::{Config, SCHEME};
 #[doc(hidden)]
 pub use directory::{is_stranger, is_trusted};
 pub use examine::examine;
-pub use place::live_files;
 pub use reader::connect;
+pub use registry::live_files;
 #[doc(hidden)]
 pub use rename_rights::others_can_rename;
 pub use store::File;

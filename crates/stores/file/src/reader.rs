@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 use crate::config::{Config, SCHEME};
 use crate::database;
-use crate::desk::PATIENCE;
 use crate::directory::{Site, identity};
 use crate::error::{self, Fault};
+use crate::executor::PATIENCE;
 use crate::machine::Machine;
-use crate::opening::{self, Clockwork, Found};
+use crate::open::{self, Clockwork, Found};
 use crate::store::{self, CAPABILITY, File};
 
 /// Opens the file, and makes it where there is none. Where this user may only read it, `list` and `inspect` work and all else is
@@ -40,8 +40,7 @@ pub fn connect(config: &Config) -> Result<Arc<dyn Store>, Error> {
 fn may_only_read(config: &Config) -> bool {
     let Ok(Some(site)) = Site::find(&config.path, false) else { return false };
     let write = accessat(&site.directory.open, &site.name, Access::WRITE_OK, AtFlags::EACCESS);
-    matches!(write, Err(Errno::ACCESS | Errno::ROFS | Errno::PERM))
-        && matches!(opening::probe(&site), Ok(Found::Ours(_)))
+    matches!(write, Err(Errno::ACCESS | Errno::ROFS | Errno::PERM)) && matches!(open::probe(&site), Ok(Found::Ours(_)))
 }
 
 /// A store that is only read. It opens the file for every look: nothing is kept up to date between two of them.
@@ -69,9 +68,9 @@ impl Reader {
         work: impl Fn(Option<&Connection>, StoreTime) -> rusqlite::Result<T>,
     ) -> Result<Answered<T>, Error> {
         database::give(PATIENCE);
-        opening::read(&self.site()?, |connection| {
+        open::read(&self.site()?, |connection| {
             let transaction = connection.unchecked_transaction()?;
-            let (held, at) = match opening::clockwork(&transaction, &self.machine)? {
+            let (held, at) = match open::clockwork(&transaction, &self.machine)? {
                 Clockwork::Ours(epoch) => (Some(&*transaction), epoch.now()),
                 Clockwork::BeforeRestart => (None, self.machine.wall()),
                 Clockwork::OtherMachine => return Err(error::not_entered().into()),

@@ -6,7 +6,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Result};
 
 use crate::error::{self, Fault};
-use crate::opening::MIGRATIONS;
+use crate::open::MIGRATIONS;
 
 /// How much of a schema is looked at: ours has four tables.
 const MOST: usize = 64;

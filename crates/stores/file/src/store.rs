@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 
 use crate::config::Config;
 use crate::database::{Database, Done, Session, check_fence, check_fences, kept_by};
-use crate::desk::{Executor, PATIENCE};
 use crate::error::Fault;
+use crate::executor::{Executor, PATIENCE};
 use crate::machine::Machine;
-use crate::place::{Registry, Stamps};
+use crate::registry::{Registry, Stamps};
 use crate::rows::{self, client_bytes, signed, unsigned};
 
 /// What this store can do and promise.

@@ -11,25 +11,25 @@
 //! | only the holder releases | a release names owner and hold, and a script compares before it deletes |
 //! | re-entrant | counted by owner in the hash (`redisson`), in the process only (`plain`) |
 
+mod batcher;
 mod config;
+mod connection;
 mod driver;
-mod ears;
 mod error;
 mod examine;
 #[cfg(test)]
 mod fuzzed;
 mod keys;
 mod legible;
-mod lines;
-mod link;
 mod list;
 mod member;
 mod reply;
 mod runtime;
 mod script;
-mod sharing;
 mod socket;
 mod store;
+mod subscriptions;
+mod waitlist_cache;
 mod wire;
 
 pub use config::{Config, Layout, SCHEMES};

@@ -15,17 +15,17 @@ use leasehold_core::{
 };
 use redis::Cmd;
 
+use crate::batcher::{self, Answer, Batcher};
 use crate::config::{Config, Layout};
-use crate::ears::Subscriptions;
+use crate::connection::{Connection, ConnectionEpoch};
 use crate::error;
 use crate::keys::{self, Space};
-use crate::lines::WaitlistCache;
-use crate::link::{Connection, ConnectionEpoch};
 use crate::list;
 use crate::reply;
 use crate::runtime::Thread;
 use crate::script::{Script, Scripts};
-use crate::sharing::{self, Answer, Batcher};
+use crate::subscriptions::Subscriptions;
+use crate::waitlist_cache::WaitlistCache;
 
 /// A server of Redis.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ impl Redis {
             if request.rejoin {
                 inner.lines().enter(request.client, &request.name, leasehold_clock::now());
             }
-            let shared = match !quietly && sharing::may_share_release(&request) {
+            let shared = match !quietly && batcher::may_share_release(&request) {
                 true => inner.share_release(request.clone()).await,
                 false => Answer::Alone(None),
             };
@@ -338,7 +338,7 @@ impl Store for Redis {
         self.call(async move {
             let client = request.request.client;
             let listening = Listening::before(&inner, &request);
-            let shared = match sharing::may_share_acquire(&inner, &request) {
+            let shared = match batcher::may_share_acquire(&inner, &request) {
                 true => inner.share_acquire(request.clone()).await,
                 false => Answer::Alone(None),
             };

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{Client, Lock};
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 use tokio::task::JoinSet;
 
 use crate::case::{Checked, Failure, Need};

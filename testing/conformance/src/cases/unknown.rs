@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::port::Acquired;
 use leasehold::{ErrorKind, Outcome, Owner};
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 use tokio::task::JoinSet;
 
 use crate::case::{Checked, Need};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold::port::{Acquire, Acquired, Answered, Notification, Reply};
 use leasehold::{Layer, Outcome, Store};
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 use tokio::sync::watch;
 
 /// A kind of call.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::Guard;
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 use tokio::task::JoinSet;
 
 use super::planted::Planted;

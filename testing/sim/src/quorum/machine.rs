@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use leasehold::quorum::{Alarm, Host, Work};
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 use leasehold_core::{Error, Moment};
 
 /// What the code that ships sees of its machine.

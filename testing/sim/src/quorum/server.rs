@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::planted::Planted;
 use leasehold_core::port::{Release, Released, Renew};
-use leasehold_core::quorum::birth::Facts;
+use leasehold_core::quorum::epoch::Facts;
 use leasehold_core::quorum::{Ballot, RenewedVote, Server, Vote};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Record, Reference};
 use leasehold_core::{Error, Fence, Name, RequestId, StoreOwner, StoreTime};

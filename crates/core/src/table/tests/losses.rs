@@ -1,6 +1,6 @@
 //! What is told of a lock that was lost, and of the renewals that failed before.
 
-use super::super::turns::CHECK_PAUSE;
+use super::super::waiters::CHECK_PAUSE;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);

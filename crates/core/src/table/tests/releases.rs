@@ -220,7 +220,7 @@ fn one_who_asks_once_while_others_go_first_is_told_so() {
     bench.pass(MS * 3);
     bench.release_answered(release, Released::Released { waiters: Some(1) });
     let until = bench.table.next_timer().expect("the name stays until others had their turn");
-    assert_eq!(until, bench.now + waiting::give_way(bench.table.round_trip, 0));
+    assert_eq!(until, bench.now + backoff::give_way(bench.table.round_trip, 0));
     let options = Options { term: KEPT, ..Options::default() };
     let once = bench.want_with(&["a"], &fresh(2), options, true);
     assert!(bench.asking(), "{once:?} may ask, for nobody here waits: {:?}", bench.out);

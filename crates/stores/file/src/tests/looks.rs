@@ -93,7 +93,7 @@ fn a_holder_is_told_of_a_break() {
         assert!(hears.recv_timeout(NOT_YET).is_err(), "that is not its name");
         here("a");
         assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")));
-        let place = crate::place::Registry::at(&bench.config(), &bench.machine).unwrap();
+        let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
         place.send_held(held.request.client, &name("a"));
         assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")), "by its socket");
         let other = BreakOptions::from(how).fence(Fence::new(1));
@@ -120,7 +120,7 @@ fn a_folder_that_is_removed_is_seen_by_those_who_wait() {
 fn a_release_that_crosses_the_asking_is_seen() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
-    let place = crate::place::Registry::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
     let (client, holder) = (waits(3).request.client, held.request.client);
     let stamps = place.stamps(client, &name("a"));
     give(&store, &held).unwrap();
@@ -188,7 +188,7 @@ fn the_end_of_one_that_joined_the_holder_is_seen() {
     let (store, held, hears) = three_behind_shared(&bench);
     take(&store, &shared(4)).unwrap();
     give(&store, &held).unwrap();
-    let place = crate::place::Registry::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
     place.forget(shared(4).request.client);
     hears.recv_timeout(SEEN_WITHIN).unwrap();
 }

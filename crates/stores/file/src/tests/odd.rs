@@ -290,7 +290,7 @@ fn many_dead_are_cleared_up_in_one_look() {
     const DEAD: u64 = 200;
     let bench = Bench::new();
     let store = bench.open().unwrap();
-    let place = crate::place::Registry::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
     let die = |client: u64| {
         take(&store, &Acquire { kept: true, ..asking(client, 1, &format!("dead-{client}")) }).unwrap();
         place.forget(ClientId([7, client]));
@@ -321,7 +321,7 @@ fn a_row_that_stays_keeps_its_liveness_file() {
     let ahead = Fence::at(StoreTime::from_nanos(store_now(&store).as_nanos() + 60_000_000_000));
     let dead = Acquire { kept: true, seen: ahead, ..asking(1, 1, "a") };
     take(&store, &dead).unwrap();
-    crate::place::Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
+    crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
     let other = bench.open().unwrap();
     assert!(take(&other, &asking(2, 1, "a")).is_some(), "its holder is dead, and was certain to be");
 }
@@ -366,7 +366,7 @@ fn a_dead_hold_of_the_same_owner_does_not_count() {
     let owner = StoreOwner::Shared("x".into());
     let dead = Acquire { kept: true, owner: owner.clone(), ..asking(1, 1, "a") };
     take(&store, &dead).unwrap();
-    crate::place::Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
+    crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
     let mine = Acquire { kept: true, owner, ..asking(2, 1, "a") };
     let granted = take(&store, &mine).unwrap();
     let released = give(&store, &mine).unwrap();

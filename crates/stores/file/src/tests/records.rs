@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use leasehold_core::backoff::Rng;
 use leasehold_core::reference::{Hold, LeftBy, Record, Row, Waiter};
-use leasehold_core::waiting::Rng;
 use leasehold_core::{Block, StoreTime};
 use rusqlite::Connection;
 

@@ -1,7 +1,7 @@
 //! What is left in the file and beside it: nothing for ever.
 
 use super::*;
-use crate::place::Registry;
+use crate::registry::Registry;
 
 #[test]
 fn leases_that_ran_out_and_the_room_they_took_are_given_back() {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use leasehold_core::backoff::Rng;
 use leasehold_core::port::{Acquire, Answered, Break, Inspected, Mode, Release, ReleaseScope, Renew, Renewed, Store};
 use leasehold_core::quorum::{Ballot, Member, Voted};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
-use leasehold_core::waiting::Rng;
 use leasehold_core::{Block, ClientId, Fence, Lease, Name, Names, RequestId, StoreOwner, StoreTime};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::Redis as Server;

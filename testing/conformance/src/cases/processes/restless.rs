@@ -8,7 +8,7 @@ use crate::remote::{Pending, Remote};
 use crate::world::{World, eventually};
 use std::time::Duration;
 
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 
 crate::cases! {
     async three_hundred_kills needs [PROCESSES, Need::Fences];

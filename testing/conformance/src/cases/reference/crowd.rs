@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::port::{Acquire, Acquired, Lease, Names, Release, Released, Renew, Renewed, StoreTime};
 use leasehold::{Error, Fence, Name};
+use leasehold_core::backoff::Rng;
 use leasehold_core::reference::{Hints, Reference};
-use leasehold_core::waiting::Rng;
 use tokio::task::JoinSet;
 
 use super::comparison::{differ, same};

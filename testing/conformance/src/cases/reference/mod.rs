@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Fencing, Store};
+use leasehold_core::backoff::Rng;
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
-use leasehold_core::waiting::Rng;
 use tokio::task::JoinSet;
 
 use self::pair::{Pair, Step};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::port::{Acquire, Acquired, Break, ClientId, Names, Renewed, RequestId, StoreTime};
 use leasehold::{ErrorKind, Fence, Name};
+use leasehold_core::backoff::Rng;
 use leasehold_core::reference::Reference;
-use leasehold_core::waiting::Rng;
 
 use super::comparison::{differ, same};
 use super::listeners::Listeners;

@@ -7,7 +7,7 @@ use leasehold::port::{
     About, Acquire, Break, BreakOptions, Lease, Names, Release, ReleaseScope, Renew, RequestId, StoreOwner, StoreTime,
 };
 use leasehold::{Fence, Name};
-use leasehold_core::waiting::Rng;
+use leasehold_core::backoff::Rng;
 
 use super::pair::{Pair, Taken};
 use crate::case::Failure;

@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 use super::Table;
 use super::entry::{Ask, Releasing, Ticket};
 use super::types::{CallKind, Context, Output, Outputs, Request, Sending, TaskEffect, TicketId};
+use crate::backoff;
 use crate::error::Error;
 use crate::name::{Name, Names};
 use crate::options::WaitMode;
 use crate::planted::Bug;
 use crate::port::{Busy, Notification};
 use crate::time::Moment;
-use crate::waiting;
 
 /// A lease is checked at most once in this time, however many hints come.
 pub(super) const CHECK_PAUSE: Duration = Duration::from_millis(100);
@@ -88,13 +88,13 @@ impl Table {
         let until = if entry.give_way > now {
             entry.give_way
         } else if !notified {
-            now + waiting::spin_pause(&mut self.rng, entry.attempts, free_in)
+            now + backoff::spin_pause(&mut self.rng, entry.attempts, free_in)
         } else if self.settings.planted.is(Bug::LostHintCostsLease) {
             free_in.map_or(Moment::NEVER, |free_in| now + free_in)
         } else {
             let sure =
                 self.settings.unlayered && entry.busy.as_ref().is_some_and(|busy| busy.news == Notification::Sure);
-            now + waiting::until_recheck(&mut self.rng, free_in, sure)
+            now + backoff::until_recheck(&mut self.rng, free_in, sure)
         };
         entry.ask = Ask::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
@@ -175,7 +175,7 @@ impl Table {
         self.refuse_tries_now(name, out);
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some((id, _)) = entry.queue.head() else { return self.unwanted(now, name, out) };
-        let until = now + waiting::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
+        let until = now + backoff::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
         entry.ask = Ask::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }

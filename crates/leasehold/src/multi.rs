@@ -1,11 +1,11 @@
 //! Locks of several clients, taken together: all or none, without a deadlock, and with one guard.
 //!
-//! What to do next is decided in [`leasehold_core::several`]; here it is done. Nothing here waits for a lock while it holds another.
+//! What to do next is decided in [`leasehold_core::multi`]; here it is done. Nothing here waits for a lock while it holds another.
 
+mod acquisition;
+mod group_queue;
 mod guard;
-mod hall;
 mod plan;
-mod taking;
 
 use std::time::Duration;
 
@@ -121,6 +121,6 @@ impl MultiLock {
 
     async fn attempt(&self, patience: Patience) -> Result<Attempt<MultiGuard>, Error> {
         let parts = plan::parts(&self.locks, self.owner.as_ref())?;
-        Box::pin(taking::take(parts, patience)).await
+        Box::pin(acquisition::take(parts, patience)).await
     }
 }

@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::several::{GroupAcquire, Step};
-use leasehold_core::waiting::{self, Rng};
+use leasehold_core::backoff::{self, Rng};
+use leasehold_core::multi::{GroupAcquire, Step};
 use leasehold_core::{Error, Moment};
 
+use super::group_queue::GroupWaiter;
 use super::guard::{MultiGuard, give_back};
-use super::hall::GroupWaiter;
 use super::plan::{self, Part};
-use crate::asking::Alarm;
+use crate::acquire_call::Alarm;
 use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::holder::Holder;
@@ -50,7 +50,7 @@ async fn prepared(parts: &mut [Part], once: bool, limit: Option<Moment>, rng: &m
             Some(Ok(())) => break,
             Some(Err(error)) => error,
         };
-        let again = leasehold_clock::now() + waiting::retry_pause(rng, attempt);
+        let again = leasehold_clock::now() + backoff::retry_pause(rng, attempt);
         if once || !error.is_retryable() || again > limit.unwrap_or(patient) {
             return Err(error);
         }

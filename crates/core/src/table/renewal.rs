@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::Table;
 use super::entry::{Ask, Entry, Hold};
-use super::holding::undecided;
+use super::holds::undecided;
 use super::types::{CallKind, Context, Loss, Output, Outputs, Request, Sending};
 use crate::error::Error;
 use crate::lease;

@@ -11,6 +11,7 @@ use super::types::{
     TicketId,
 };
 use super::{PendingExtension, Table};
+use crate::backoff;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
@@ -18,7 +19,6 @@ use crate::options::Term;
 use crate::planted::Bug;
 use crate::port::{Granted, Release, Released, Renewed, Reply};
 use crate::time::Moment;
-use crate::waiting;
 
 impl Table {
     /// The owner holds it already: count, without asking the store, unless it needs the lease for longer, or beyond the end of
@@ -149,7 +149,7 @@ impl Table {
             (AfterRenewal::Enter(want), Some(mut waiting))
                 if error.is_retryable() && !want.once && now < waiting.patience =>
             {
-                let until = now + waiting::retry_pause(&mut self.rng, waiting.attempts);
+                let until = now + backoff::retry_pause(&mut self.rng, waiting.attempts);
                 waiting.attempts += 1;
                 waiting.asleep = Some(want);
                 self.lengthening.insert(id, waiting);
@@ -390,7 +390,7 @@ impl Table {
             }
             Err(error) => {
                 releasing.resent |= error.outcome() != Outcome::NotApplied;
-                releasing.again = now + waiting::retry_pause(&mut self.rng, releasing.attempts);
+                releasing.again = now + backoff::retry_pause(&mut self.rng, releasing.attempts);
                 releasing.attempts += 1;
                 if let Some(hold) = hold {
                     out.push(Output::Given(hold, Err(error)));
@@ -405,7 +405,7 @@ impl Table {
         if others_wait && result.is_ok() && !self.settings.planted.is(Bug::NoGivingWay) {
             // Longer only for those who are on the list: they hear when it is their turn again.
             let turns = if rejoined { entry.turns } else { 0 };
-            entry.give_way = now + waiting::give_way(self.round_trip, turns);
+            entry.give_way = now + backoff::give_way(self.round_trip, turns);
             entry.attempts = 0;
             entry.turns += 1;
         } else {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::Table;
 use super::entry::{Ask, WaitState};
 use super::types::{CallKind, Context, Output, Outputs, Request, Sending, TicketId};
+use crate::backoff;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::RequestId;
 use crate::planted::Bug;
 use crate::port::{Release, ReleaseScope, Released, Reply};
 use crate::time::Moment;
-use crate::waiting;
 
 impl Table {
     /// Nobody wants the name any more: let it go, once nothing that may have been granted is left behind.
@@ -83,7 +83,7 @@ impl Table {
             Ok(answered) => now + taint.since(answered.at).min(until_settled) + Duration::from_millis(1),
             Err(_) => {
                 entry.attempts += 1;
-                now + waiting::retry_pause(&mut self.rng, entry.attempts)
+                now + backoff::retry_pause(&mut self.rng, entry.attempts)
             }
         };
         entry.ask = Ask::Withdrawing { again, give_up };

@@ -21,7 +21,7 @@ use crate::error::{self, Fault};
 use crate::folder::{Alone, Folder, unique};
 use crate::machine::{self, Machine};
 use crate::rows::{signed, unsigned};
-use crate::{place, schema, vfs};
+use crate::{registry, schema, vfs};
 
 /// Marks the file as ours, in SQLite's header.
 const APPLICATION_ID: i64 = 0x6c65_6173;
@@ -331,7 +331,7 @@ pub(crate) fn enter(
         let now = machine.wall().max(ceiling).max(floor).max(StoreTime::default() + uptime);
         if !machine.is_same(&known) {
             inherit(connection, now, ceiling - AHEAD)?;
-        } else if place::somebody_lives(folder) {
+        } else if registry::somebody_lives(folder) {
             return Err(error::not_a_new_boot().into());
         } else {
             connection.execute("DELETE FROM holds", [])?;

@@ -17,8 +17,8 @@ use leasehold_core::{
 };
 
 use super::Quorum;
-use super::alarm::{self, Alarm};
-use super::flights::{Completed, InFlightCalls, Reading};
+use super::calls::{Completed, InFlightCalls, Reading};
+use super::timer_queue::{self, Alarm};
 
 /// Servers are waited for so long where nobody is in a hurry.
 const LIMIT: Duration = Duration::from_millis(1_500);
@@ -179,7 +179,7 @@ impl Quorum {
         self.hurry();
         let until = self.now() + FAREWELL;
         self.last_votes(until).await;
-        alarm::within(self.host(), until, self.shared.errands.done()).await;
+        timer_queue::within(self.host(), until, self.shared.errands.done()).await;
     }
 
     /// Who holds a name, where a majority says so, or would with those servers that were not heard of: a lock that may be held is never

@@ -8,9 +8,9 @@ use leasehold_core::port::{Answered, Renew, Renewed, Reply};
 use leasehold_core::quorum::{RenewedVote, VoteRenewal};
 
 use super::Quorum;
-use super::alarm::Alarm;
-use super::anew::MissingReplica;
-use super::flights::{Completed, InFlightCalls};
+use super::calls::{Completed, InFlightCalls};
+use super::rejoin::MissingReplica;
+use super::timer_queue::Alarm;
 
 /// Renewals go out in batches, and are waited for longer than a vote: nobody waits for them but the keeper.
 const SLOWEST: Duration = Duration::from_millis(500);

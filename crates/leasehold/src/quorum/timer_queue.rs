@@ -12,8 +12,8 @@ use foldhash::fast::RandomState;
 use leasehold_core::Moment;
 use tokio::sync::Notify;
 
-use super::background;
 use super::host::{self, Host};
+use super::tasks;
 
 /// Waits for something until then at most.
 pub(super) async fn within<T>(host: &Arc<dyn Host>, until: Moment, work: impl Future<Output = T>) -> Option<T> {
@@ -79,7 +79,7 @@ pub(super) fn bell() -> &'static TimerQueue {
     static BELL: OnceLock<&'static TimerQueue> = OnceLock::new();
     BELL.get_or_init(|| {
         let bell: &'static TimerQueue = Box::leak(Box::default());
-        if let Some(handle) = background::handle() {
+        if let Some(handle) = tasks::handle() {
             handle.spawn(bell.ring());
         }
         bell

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use leasehold_core::backoff::Rng;
 use leasehold_core::port::{Hint, HintSink};
-use leasehold_core::waiting::Rng;
 use leasehold_core::{ClientId, Moment, Name};
 
 use crate::config::Layout;
+use crate::connection::Connection;
 use crate::keys::Space;
-use crate::link::Connection;
 use crate::runtime::Thread;
 
 /// What a release of ours says on Redisson's channel. Redisson reads it as its own 0, and we know that the first in line was told.

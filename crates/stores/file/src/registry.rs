@@ -18,10 +18,10 @@ use smallvec::SmallVec;
 use crate::config::Config;
 use crate::database::Database;
 use crate::directory::{Rights, Site, identity};
-use crate::ear::Notifier;
 use crate::folder::Folder;
 use crate::live::Stamp;
 use crate::machine::Machine;
+use crate::notifier::Notifier;
 use crate::unforked::Unforked;
 use crate::{error, live, rows, socket};
 

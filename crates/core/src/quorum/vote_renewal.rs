@@ -1,6 +1,6 @@
 //! One renewal at all servers at once: a lease is kept where a majority of servers that vote still has it.
 
-use super::birth::VotingStatus;
+use super::epoch::VotingStatus;
 use super::member::RenewedVote;
 use super::{PerServer, Rules, Said};
 use crate::error::{Error, Outcome};

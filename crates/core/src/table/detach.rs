@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Table;
-use super::holding::{lost, lost_by};
+use super::holds::{lost, lost_by};
 use super::types::{HoldId, Outputs};
 use crate::error::{Error, ErrorKind};
 use crate::lease;

@@ -11,7 +11,7 @@ use leasehold_clock::fork::Process;
 use leasehold_core::table::Loss;
 use leasehold_core::{Error, Fence, Moment, Name};
 
-use super::hall;
+use super::group_queue;
 use crate::guard::Guard;
 use crate::lost::LostSignal;
 
@@ -163,7 +163,7 @@ impl Drop for MultiGuard {
     fn drop(&mut self) {
         // In a forked child the mutex of the hall may be locked for ever.
         if self.process.is_current() {
-            hall::held(leasehold_clock::now().since(self.since));
+            group_queue::held(leasehold_clock::now().since(self.since));
         }
     }
 }

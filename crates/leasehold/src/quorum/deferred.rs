@@ -8,11 +8,11 @@ use leasehold_core::port::Answered;
 use leasehold_core::quorum::Vote;
 use leasehold_core::{Moment, RequestId};
 
-use super::alarm;
-use super::anew::MissingReplica;
-use super::flights::Completed;
-use super::releasing::Sweeping;
-use super::voting::voted_late;
+use super::acquire::voted_late;
+use super::calls::Completed;
+use super::rejoin::MissingReplica;
+use super::release::Sweeping;
+use super::timer_queue;
 use super::{Quorum, State};
 
 /// How often is looked at most, while there is something to look at.
@@ -130,7 +130,7 @@ impl Quorum {
             // Those who were sent a vote have their time to answer it.
             let are_asked = lacking.iter().any(|lacking| self.is_asked(now, lacking.request));
             if !are_asked {
-                alarm::within(self.host(), until, self.ask_anew(lacking)).await;
+                timer_queue::within(self.host(), until, self.ask_anew(lacking)).await;
             }
             self.pause(EVERY).await;
         }

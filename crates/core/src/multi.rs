@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::backoff::{self, Rng};
 use crate::error::{Error, ErrorKind};
 use crate::options::Term;
 use crate::time::Moment;
-use crate::waiting::{self, Rng};
 
 /// From so many refusals on there are pauses.
 const PATIENT: u32 = 3;
@@ -111,7 +111,7 @@ impl GroupQueue {
 
     /// Something was held for so long.
     pub fn held(&mut self, span: Duration) {
-        self.held_for = waiting::smoothed(self.held_for, span);
+        self.held_for = backoff::smoothed(self.held_for, span);
     }
 
     /// Whom to let go first, and until when; none where nobody is to be let go first.

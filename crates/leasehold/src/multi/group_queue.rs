@@ -8,11 +8,11 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use leasehold_clock::fork::Process;
 use leasehold_core::Moment;
-use leasehold_core::several::{Arrival, GroupQueue, YieldedPlace};
+use leasehold_core::multi::{Arrival, GroupQueue, YieldedPlace};
 use tokio::sync::Notify;
 
+use super::acquisition::until;
 use super::plan::Part;
-use super::taking::until;
 use crate::handle::Handle;
 
 static HALL: Mutex<Room> = Mutex::new(Room { hall: GroupQueue::new(), gone: None });

@@ -14,7 +14,7 @@ use leasehold_core::{ClientId, Hint, HintSink, Moment, Name};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::place::Registry;
+use crate::registry::Registry;
 use crate::{live, socket};
 
 /// The longest message: a name, and what says that its reader holds it.

@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 use tokio::time::Sleep;
 
 use crate::background::Remains;
-use crate::caught::Panic;
 use crate::event::Event;
-use crate::flight::{Completed, InFlight};
 use crate::holder::Holder;
+use crate::in_flight::{Completed, InFlight};
 use crate::mailbox::Mailbox;
+use crate::panic_guard::Panic;
 use crate::shell::{Recipient, Shell};
 
 /// What asking came to.

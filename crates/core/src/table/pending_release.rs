@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::Table;
 use super::entry::{Leaving, OrphanedLease};
 use super::types::{CallKind, Context, Output, Outputs, Request, Sending};
+use crate::backoff;
 use crate::name::Name;
 use crate::port::{Released, Reply};
 use crate::time::{Moment, StoreTime};
-use crate::waiting;
 
 impl Table {
     /// Releases what is left of a lost lease.
@@ -63,7 +63,7 @@ impl Table {
                 }
             }
             Err(_) => {
-                leaving.again = now + waiting::retry_pause(&mut self.rng, leaving.attempts);
+                leaving.again = now + backoff::retry_pause(&mut self.rng, leaving.attempts);
                 leaving.attempts += 1;
             }
         }

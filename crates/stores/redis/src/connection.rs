@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::waiting::{self, Rng};
+use leasehold_core::backoff::{self, Rng};
 use leasehold_core::{Error, ErrorKind, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{Arg, AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 
 use crate::config::Config;
 use crate::driver::Driver;
-use crate::ears::Subscriptions;
 use crate::error;
 use crate::runtime::Thread;
 use crate::script::Script;
 use crate::socket::Socket;
+use crate::subscriptions::Subscriptions;
 
 /// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
 /// second and a half, and must not sleep for longer than two once the server is back.
@@ -235,7 +235,7 @@ impl Connection {
             }
             Err(error) => {
                 let attempt = attempts.failed.min(SLOWEST_ATTEMPT);
-                let pause = waiting::retry_pause(&mut attempts.rng, attempt);
+                let pause = backoff::retry_pause(&mut attempts.rng, attempt);
                 attempts.failed = attempt + 1;
                 attempts.not_before = leasehold_clock::now() + pause;
                 attempts.error = Some(error.clone());

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold_core::port::Reply;
 use leasehold_core::quorum::{Ballot, Vote, Voted};
-use leasehold_core::{Fence, Moment, Name, RequestId, StoreTime, waiting};
+use leasehold_core::{Fence, Moment, Name, RequestId, StoreTime, backoff};
 
 use super::Quorum;
-use super::flights::{Completed, InFlightCalls};
+use super::calls::{Completed, InFlightCalls};
 
 /// So often a server is asked where somebody else is trying just then.
 const TRIES: u32 = 6;
@@ -28,7 +28,7 @@ impl Quorum {
     pub(super) async fn ask_anew(&self, mut lacking: Vec<MissingReplica>) {
         for tries in 0..TRIES {
             if tries > 0 {
-                let pause = waiting::retry_pause(&mut self.state().rng, tries);
+                let pause = backoff::retry_pause(&mut self.state().rng, tries);
                 self.pause(pause).await;
             }
             let mut votes = InFlightCalls::new();

@@ -7,12 +7,12 @@ use leasehold_core::port::{Answered, Release, ReleaseScope, Released, Reply};
 use leasehold_core::quorum::{Hold, PerServer, Sweep, Vote};
 use leasehold_core::{Error, Moment, RequestId, lease};
 
-use super::alarm::Alarm;
-use super::flights::{Completed, InFlightCalls};
-use super::quota::{WakeThreshold, unconstrained};
-use super::voting::voted_late;
+use super::acquire::voted_late;
+use super::calls::{Completed, InFlightCalls};
+use super::timer_queue::Alarm;
+use super::wake_threshold::{WakeThreshold, unconstrained};
 use super::{Held, Quorum, State};
-use crate::errand::TaskGuard;
+use crate::task_guard::TaskGuard;
 
 /// Whoever gives back is answered by then, though servers are silent.
 const ANSWER: Duration = Duration::from_millis(1_500);

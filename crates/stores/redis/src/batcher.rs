@@ -21,9 +21,9 @@ use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
 use crate::config::Layout;
+use crate::connection::{Failed, Session};
 use crate::error;
 use crate::keys;
-use crate::link::{Failed, Session};
 use crate::reply::{self, Parts};
 use crate::script::Script;
 use crate::store::{self, Inner};

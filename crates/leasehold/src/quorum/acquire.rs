@@ -6,12 +6,12 @@ use std::time::Duration;
 use leasehold_core::port::{Acquire, Acquired, Answered, Release, ReleaseScope, Reply};
 use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Clocks, Health, Hold, Sweep, Verdict, Vote};
-use leasehold_core::{Error, Moment, Name, Outcome, RequestId, lease, waiting};
+use leasehold_core::{Error, Moment, Name, Outcome, RequestId, backoff, lease};
 
-use super::alarm::Alarm;
-use super::flights::{Completed, InFlightCalls, Reading};
-use super::quota::{WakeThreshold, unconstrained};
-use super::releasing::Sweeping;
+use super::calls::{Completed, InFlightCalls, Reading};
+use super::release::Sweeping;
+use super::timer_queue::Alarm;
+use super::wake_threshold::{WakeThreshold, unconstrained};
 use super::{Held, Quorum, State};
 
 /// Where nobody has a majority because several asked at the same time, it is tried again so often before that is called busy.
@@ -58,7 +58,7 @@ impl Quorum {
                 // Not one server was heard of: it may be this process that was not served.
                 Verdict::Failed { silent: true, .. } if tries < TRIES => {
                     voting.give_back().await;
-                    let pause = waiting::retry_pause(&mut self.state().rng, tries);
+                    let pause = backoff::retry_pause(&mut self.state().rng, tries);
                     self.pause(pause).await;
                 }
                 Verdict::Failed { error, .. } => {
