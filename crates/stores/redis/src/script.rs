@@ -39,10 +39,13 @@ const RENEWING: &str = include_str!("scripts/renewing.lua");
 const BIRTH: &str = include_str!("scripts/birth.lua");
 
 static REDISSON: LazyLock<Scripts> = LazyLock::new(|| {
-    Scripts::new(include_str!("scripts/first_redisson.lua"), include_str!("scripts/layout_redisson.lua"))
+    let [first, layout] = [include_str!("scripts/first_redisson.lua"), include_str!("scripts/layout_redisson.lua")];
+    Scripts::new(first, layout, include_str!("scripts/look_redisson.lua"))
 });
-static PLAIN: LazyLock<Scripts> =
-    LazyLock::new(|| Scripts::new(include_str!("scripts/first_plain.lua"), include_str!("scripts/layout_plain.lua")));
+static PLAIN: LazyLock<Scripts> = LazyLock::new(|| {
+    let [first, layout] = [include_str!("scripts/first_plain.lua"), include_str!("scripts/layout_plain.lua")];
+    Scripts::new(first, layout, include_str!("scripts/look_plain.lua"))
+});
 
 impl Scripts {
     /// Those of a layout.
@@ -60,7 +63,7 @@ impl Scripts {
     }
 
     /// A server makes every function of a script anew with every call: so what ends the ordinary case stands before those that it does not need.
-    fn new(first: &str, layout: &str) -> Self {
+    fn new(first: &str, layout: &str, look: &str) -> Self {
         let script =
             |parts: &[&str]| Script::new([CLOCK, RECORD, first, LINE, COMMON, layout].concat() + &parts.concat());
         let taking = [CLOCK, RECORD, first, include_str!("scripts/acquire_free.lua")].concat();
@@ -73,8 +76,10 @@ impl Scripts {
                     LINE,
                     COMMON,
                     layout,
-                    DESCRIBE,
                     include_str!("scripts/acquire.lua"),
+                    look,
+                    DESCRIBE,
+                    include_str!("scripts/acquire_busy.lua"),
                 ]
                 .concat(),
             ),
@@ -94,12 +99,12 @@ impl Scripts {
                 .concat(),
             ),
             release_many: Script::new([&giving, include_str!("scripts/release_many.lua")].concat()),
-            leave: script(&[include_str!("scripts/leave.lua")]),
-            tell: script(&[include_str!("scripts/tell.lua")]),
-            breaking: script(&[DESCRIBE, include_str!("scripts/break.lua")]),
-            inspect: script(&[DESCRIBE, include_str!("scripts/inspect.lua")]),
+            leave: Script::new([CLOCK, LINE, include_str!("scripts/leave.lua")].concat()),
+            tell: Script::new([CLOCK, LINE, include_str!("scripts/tell.lua")].concat()),
+            breaking: script(&[look, DESCRIBE, include_str!("scripts/break.lua")]),
+            inspect: script(&[look, DESCRIBE, include_str!("scripts/inspect.lua")]),
             fences: Script::new([CLOCK, RECORD, include_str!("scripts/fences.lua")].concat()),
-            vote: script(&[DESCRIBE, BIRTH, include_str!("scripts/vote.lua")]),
+            vote: script(&[look, DESCRIBE, BIRTH, include_str!("scripts/vote.lua")]),
             uphold: script(&[RENEWING, BIRTH, include_str!("scripts/uphold.lua")]),
         }
     }

@@ -47,78 +47,81 @@ end
 
 if now > not_after and again < names then return {'late', now} end
 
+local busy
 for name = 1, names do
-  local row, at = rows[name], (name - 1) * PARTS
+  local row = rows[name]
   if row.left ~= -2 and not row.count then
-    if ARGV[8] == '1' then enlist(KEYS[at + 4], KEYS[at + 5], client) end
-    return {'busy', now, name - 1, (describe(KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]))}
+    busy = name
+    break
   end
   -- An owner that holds some of the names would wait for itself; one that holds them all re-enters them all.
   if row.count and not row.again and names > 1 and not (shared and mine == names) then return {'already', now, name - 1} end
 end
 
-for name = 1, names do
-  local row = rows[name]
-  if not (row.count and row.record) then
-    row.last, row.token = last_fence((name - 1) * PARTS)
-    row.first, row.block = reserve(row.last)
-    if is_unfit(math.max(row.last, row.first + row.block), clock) then
-      return {'unfit', now, name - 1, row.last == math.huge and '' or whole(row.last)}
+if not busy then
+  for name = 1, names do
+    local row = rows[name]
+    if not (row.count and row.record) then
+      row.last, row.token = last_fence((name - 1) * PARTS)
+      row.first, row.block = reserve(row.last)
+      if is_unfit(math.max(row.last, row.first + row.block), clock) then
+        return {'unfit', now, name - 1, row.last == math.huge and '' or whole(row.last)}
+      end
     end
   end
-end
 
-for name = 1, names do
-  local row, at = rows[name], (name - 1) * PARTS
-  if shared and not (row.count and row.record) and is_record_foreign(KEYS[at + 3]) then
-    return {'foreign', now, name - 1, KEYS[at + 3]}
+  for name = 1, names do
+    local row, at = rows[name], (name - 1) * PARTS
+    if shared and not (row.count and row.record) and is_record_foreign(KEYS[at + 3]) then
+      return {'foreign', now, name - 1, KEYS[at + 3]}
+    end
   end
-end
 
-local function grant(at, row)
-  local record = {tag, row.first, row.block, lease, now, about, request}
-  if shared then
-    record[7], record[8], record[9] = {request, now + lease * 1000}, {}, 0
+  local function grant(at, row)
+    local record = {tag, row.first, row.block, lease, now, about, request}
+    if shared then
+      record[7], record[8], record[9] = {request, now + lease * 1000}, {}, 0
+    end
+    -- First of all: a server that is out of memory refuses this one, and nothing was written.
+    save_fence(at, row.first + row.block - 1, record, row.token)
+    -- What another library holds under this owner's name goes on.
+    local foreign = shared and row.count or 0
+    local ms = math.max(lease, row.left)
+    take(KEYS[at + 1], owner, request, foreign + 1, ms)
+    if shared then save_record(KEYS[at + 3], record, ms) end
+    return {row.first, row.block, foreign + 1, lease}
   end
-  -- First of all: a server that is out of memory refuses this one, and nothing was written.
-  save_fence(at, row.first + row.block - 1, record, row.token)
-  -- What another library holds under this owner's name goes on.
-  local foreign = shared and row.count or 0
-  local ms = math.max(lease, row.left)
-  take(KEYS[at + 1], owner, request, foreign + 1, ms)
-  if shared then save_record(KEYS[at + 3], record, ms) end
-  return {row.first, row.block, foreign + 1, lease}
-end
 
--- The owner is here already: the same request sent again, or a re-entry of an owner that several clients share.
-local function enter(at, row)
-  local record = row.record
-  if not shared then return {record[2], record[3], 1, row.left == -1 and lease or math.max(1, row.left)} end
-  if row.again then insist(KEYS[at + 1]) end
-  -- Whoever lacks a right is refused here, before anything has changed: else a hold would stay that nobody has.
-  if row.left > 0 then call('PEXPIRE', KEYS[at + 1], row.left) end
-  call('SET', KEYS[at + 3], text_at(KEYS[at + 3]), 'KEEPTTL')
-  if not row.again and not place_of(record[8], request, 1) then
-    row.holds[#row.holds + 1] = request
-    row.holds[#row.holds + 1] = now + lease * 1000
-    record[4] = math.max(record[4], lease)
+  -- The owner is here already: the same request sent again, or a re-entry of an owner that several clients share.
+  local function enter(at, row)
+    local record = row.record
+    if not shared then return {record[2], record[3], 1, row.left == -1 and lease or math.max(1, row.left)} end
+    if row.again then insist(KEYS[at + 1]) end
+    -- Whoever lacks a right is refused here, before anything has changed: else a hold would stay that nobody has.
+    if row.left > 0 then call('PEXPIRE', KEYS[at + 1], row.left) end
+    call('SET', KEYS[at + 3], text_at(KEYS[at + 3]), 'KEEPTTL')
+    if not row.again and not place_of(record[8], request, 1) then
+      row.holds[#row.holds + 1] = request
+      row.holds[#row.holds + 1] = now + lease * 1000
+      record[4] = math.max(record[4], lease)
+    end
+    record[7] = row.holds
+    local count = #row.holds / 2 + row.foreign
+    local ms = math.max(ms_until(math.max(last_end(row.holds), record[9])), row.foreign > 0 and row.left or 1)
+    take(KEYS[at + 1], owner, request, count, ms)
+    save_record(KEYS[at + 3], record, ms)
+    local hold = place_of(row.holds, request, 2)
+    -- A late copy of an asking whose hold was given back since is told so.
+    if not hold then return {record[2], record[3], count, 0, 'given'} end
+    return {record[2], record[3], count, math.max(1, ms_until(row.holds[hold + 1]))}
   end
-  record[7] = row.holds
-  local count = #row.holds / 2 + row.foreign
-  local ms = math.max(ms_until(math.max(last_end(row.holds), record[9])), row.foreign > 0 and row.left or 1)
-  take(KEYS[at + 1], owner, request, count, ms)
-  save_record(KEYS[at + 3], record, ms)
-  local hold = place_of(row.holds, request, 2)
-  -- A late copy of an asking whose hold was given back since is told so.
-  if not hold then return {record[2], record[3], count, 0, 'given'} end
-  return {record[2], record[3], count, math.max(1, ms_until(row.holds[hold + 1]))}
-end
 
-local granted = {'granted', now}
-for name = 1, names do
-  local row, at = rows[name], (name - 1) * PARTS
-  granted[#granted + 1] = (row.count and row.record) and enter(at, row) or grant(at, row)
-  -- Not before: a server that is out of memory would take it for a write that must be followed by all others.
-  strike(KEYS[at + 4], KEYS[at + 5], client)
+  local granted = {'granted', now}
+  for name = 1, names do
+    local row, at = rows[name], (name - 1) * PARTS
+    granted[#granted + 1] = (row.count and row.record) and enter(at, row) or grant(at, row)
+    -- Not before: a server that is out of memory would take it for a write that must be followed by all others.
+    strike(KEYS[at + 4], KEYS[at + 5], client)
+  end
+  return granted
 end
-return granted

@@ -2,11 +2,13 @@
 -- the long way.
 local function is_granted_with(beside, fence)
   if not beside then return false end
-  -- The same as the pattern `^<fence> [01] `, which would cost as much as a command.
+  -- Of one fence, which is the last one as well. To make numbers of it would cost as much as a command.
   if find(beside, fence, 1, true) == 1 then
     local space, fences, next_space = string.byte(beside, #fence + 1, #fence + 3)
     if space == 32 and (fences == 48 or fences == 49) and next_space == 32 then return true end
   end
+  local last, fences = string.match(beside, '^(%d+) (%d+) ')
+  if last then return fences ~= '0' and last - fences + 1 == tonumber(fence) end
   return find(beside, '^%+%d+ ' .. fence .. ' ') == 1
 end
 
