@@ -4,7 +4,7 @@
 //! - [`table`]: everything that one client decides, `step(now, input) -> outputs`.
 //! - [`reference`](mod@reference): a store as pure state, `apply(now, request) -> reply`: the meaning of correct.
 //! - [`quorum`]: a lock over several servers, granted by a majority of them.
-//! - [`several`]: parts of several stores, taken together.
+//! - [`multi`]: parts of several stores, taken together.
 //! - [`lease`]: the one place that says how long a holder may act.
 //!
 //! The client in the crate `leasehold` is a thin shell around this; the simulation in `testing/sim` is another.

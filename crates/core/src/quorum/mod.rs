@@ -8,7 +8,7 @@
 //! - [`Hold`]: what was granted, for as long as it is held.
 //! - [`VoteRenewal`]: one renewal at all servers at once.
 //! - [`Sweep`]: giving back, at every server, until that is certain.
-//! - [`birth`]: when a server may vote again that may have forgotten what it granted.
+//! - [`epoch`]: when a server may vote again that may have forgotten what it granted.
 //! - [`Clocks`]: what is known of the servers' clocks, and the fences that are proposed by them.
 //! - [`Health`]: servers that do not answer are asked again after growing pauses.
 //!

@@ -30,7 +30,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`birth::examine`].
+    /// As [`epoch::examine`].
     pub fn vote(&mut self, now: StoreTime, facts: Facts, quarantine: Duration, ballot: &Ballot) -> Result<Vote, Error> {
         let standing = self.standing(now, facts, quarantine)?;
         let floor = clocks::floor(self.birth.as_ref().map(|birth| birth.born));
@@ -41,7 +41,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`birth::examine`].
+    /// As [`epoch::examine`].
     pub fn uphold(
         &mut self,
         now: StoreTime,

@@ -37,7 +37,7 @@ pub struct Settings {
     pub client: ClientId,
     /// Whether the store has hints.
     pub hints: bool,
-    /// Whether nothing that could lose hints stands between the store and this client: then it believes [`Notification::Sure`](crate::port::News).
+    /// Whether nothing that could lose hints stands between the store and this client: then it believes [`Notification::Sure`](crate::port::Notification).
     pub unlayered: bool,
     /// An acquire is not executed later than this after its sending.
     pub call_limit: Duration,
