@@ -126,7 +126,7 @@ impl<'a> AcquireCall<'a> {
                     self.tell_waiting();
                     let mut sleep = Alarm::new(self.shell, until);
                     match poll_fn(|task| self.poll_mail(task, Some(&mut sleep), alarm.as_mut())).await {
-                        Wakes::TaskEffect(told) => Some(told),
+                        Wakes::Effect(told) => Some(told),
                         Wakes::Slept => {
                             again = true;
                             self.woke()
@@ -137,7 +137,7 @@ impl<'a> AcquireCall<'a> {
                 None => {
                     self.tell_waiting();
                     match poll_fn(|task| self.poll_mail(task, None, alarm.as_mut())).await {
-                        Wakes::TaskEffect(told) => Some(told),
+                        Wakes::Effect(told) => Some(told),
                         _ => return self.out_of_time(),
                     }
                 }
@@ -164,7 +164,7 @@ impl<'a> AcquireCall<'a> {
         if let Some(mailbox) = &self.mailbox
             && let Poll::Ready(told) = mailbox.poll(task)
         {
-            return Poll::Ready(Wakes::TaskEffect(told));
+            return Poll::Ready(Wakes::Effect(told));
         }
         if poll_alarm(alarm, task).is_ready() {
             return Poll::Ready(Wakes::OutOfTime);
@@ -324,7 +324,7 @@ pub(crate) fn waited(began: Option<Moment>) -> std::time::Duration {
 }
 
 enum Wakes {
-    TaskEffect(TaskEffect),
+    Effect(TaskEffect),
     Slept,
     OutOfTime,
 }

@@ -18,7 +18,7 @@ use crate::settings::{self, Password, Settings};
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What is heard of a worker.
-pub(crate) enum Notification {
+pub(crate) enum WorkerMessage {
     /// It said something.
     Said(usize, Said),
     /// It ended before it had told all.
@@ -38,7 +38,7 @@ impl Crew {
         plan: &Plan,
         settings: &Settings,
         stamps: &Path,
-    ) -> Result<(Self, mpsc::UnboundedReceiver<Notification>), Failure> {
+    ) -> Result<(Self, mpsc::UnboundedReceiver<WorkerMessage>), Failure> {
         let this = std::env::current_exe().map_err(|error| unstarted(&error))?;
         let (teller, news) = mpsc::unbounded_channel();
         let mut crew = Self { inputs: Vec::new(), listeners: Vec::new() };
@@ -92,18 +92,18 @@ impl Drop for Crew {
 }
 
 /// Hands on what a worker says until its end.
-fn listen(worker: usize, mut child: Child, output: ChildStdout, teller: &mpsc::UnboundedSender<Notification>) {
+fn listen(worker: usize, mut child: Child, output: ChildStdout, teller: &mpsc::UnboundedSender<WorkerMessage>) {
     let mut told_all = false;
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         if let Some(said) = Said::parse(&line) {
             told_all |= matches!(said, Said::Done { .. });
             // Nobody listens where another worker failed.
-            let _ = teller.send(Notification::Said(worker, said));
+            let _ = teller.send(WorkerMessage::Said(worker, said));
         }
     }
     let status = child.wait();
     if !told_all {
-        let _ = teller.send(Notification::Failed(ended(worker, status.ok())));
+        let _ = teller.send(WorkerMessage::Failed(ended(worker, status.ok())));
     }
 }
 

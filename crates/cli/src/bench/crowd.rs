@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::crew::{Crew, Notification};
+use super::crew::{Crew, WorkerMessage};
 use super::said::Said;
 use super::stamp::StampFile;
 use super::stop::Stop;
@@ -71,7 +71,7 @@ pub(crate) async fn run(plan: &Plan, settings: &Settings, tally: &Tally, stop: &
 }
 
 struct Gathering {
-    news: mpsc::UnboundedReceiver<Notification>,
+    news: mpsc::UnboundedReceiver<WorkerMessage>,
     ready: usize,
     done: usize,
     gathered: Gathered,
@@ -84,8 +84,8 @@ impl Gathering {
         let all = async {
             while !reached(self) {
                 match self.news.recv().await {
-                    Some(Notification::Said(worker, said)) => self.take_in(worker, said),
-                    Some(Notification::Failed(failure)) => return Err(failure),
+                    Some(WorkerMessage::Said(worker, said)) => self.take_in(worker, said),
+                    Some(WorkerMessage::Failed(failure)) => return Err(failure),
                     None => return Err(Failure::new(Exit::BUG, "bench: the workers are gone")),
                 }
                 tally.set_ops(self.gathered.shares.iter().sum());

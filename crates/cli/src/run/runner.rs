@@ -410,7 +410,7 @@ impl Runner {
     }
 }
 
-/// What people are told of a process that this user may not end.
+/// The message about a process that this user may not end.
 pub(super) fn beyond_reach(pid: Pid, name: &str, is_kept: bool) -> String {
     let lock = match is_kept {
         true => "the lock is kept until it ends, for as long as the store can be told",

@@ -171,7 +171,7 @@ fn the_commands_code_is_kept_though_the_lock_cannot_be_given_back() {
     drop(occupied);
 }
 
-/// A command that is done before it can be ended has worked without its lock all the same: whoever reads the code must know.
+/// A command that ends before it can be stopped has still run without its lock, so its exit code must say so.
 #[test]
 fn a_loss_that_is_seen_only_at_the_end_is_a_loss() {
     let place = Place::new();

@@ -17,11 +17,11 @@ use crate::time::{Moment, StoreTime};
 #[derive(Clone, Debug)]
 pub struct Hold {
     attempt: Attempt,
-    anew: PerServer<Rejoin>,
+    rejoins: PerServer<Rejoin>,
     released: bool,
 }
 
-/// A server that was asked anew.
+/// A server that was asked again for its vote.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rejoin {
     /// The `not_after` of the ballot that is not answered.
@@ -33,8 +33,8 @@ struct Rejoin {
 impl Hold {
     /// What an attempt was granted.
     pub fn of(attempt: Attempt) -> Self {
-        let anew = attempt.traces().iter().map(|_| Rejoin::default()).collect();
-        Self { attempt, anew, released: false }
+        let rejoins = attempt.traces().iter().map(|_| Rejoin::default()).collect();
+        Self { attempt, rejoins, released: false }
     }
 
     /// The fences.
@@ -50,7 +50,7 @@ impl Hold {
     /// The same ballots once more. Those that asked anew and are not answered are the attempt's own from then on.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Attempt, Vec<Send>) {
         let (mut again, sends) = self.attempt.repeat(now, clocks);
-        for (server, Rejoin { open, until }) in self.anew.iter().enumerate() {
+        for (server, Rejoin { open, until }) in self.rejoins.iter().enumerate() {
             if open.is_some() {
                 again.is_open_until(server, *until);
             }
@@ -87,14 +87,14 @@ impl Hold {
     ) -> Option<Ballot> {
         let latest = clocks.latest(server, now)?;
         // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
-        let Rejoin { open, until } = self.anew[server];
+        let Rejoin { open, until } = self.rejoins[server];
         let released = self.released && !rules.planted.is(Bug::AnewAfterRelease);
         // A server that is asked anew takes the fences whatever it gave out since: only what a majority has may be asked for so.
         if !self.attempt.is_granted() || released || open.is_some() && latest <= until {
             return None;
         }
         let not_after = latest + rules.limit(term);
-        self.anew[server] = Rejoin { open: Some(not_after), until: not_after.max(until) };
+        self.rejoins[server] = Rejoin { open: Some(not_after), until: not_after.max(until) };
         let request = self.attempt.request();
         let acquire = Acquire {
             names: Names::new(names.iter().cloned()).ok()?,
@@ -112,7 +112,7 @@ impl Hold {
     ///
     /// It may be one from before a repeat: that says nothing of the ballot that is open now.
     pub fn asked_anew(&mut self, server: usize, not_after: StoreTime, now: StoreTime, reply: &Reply<Vote>) {
-        let Rejoin { open, until } = &mut self.anew[server];
+        let Rejoin { open, until } = &mut self.rejoins[server];
         let surely = match reply {
             Ok(_) => true,
             Err(error) => error.outcome() == Outcome::NotApplied || now > *until,
@@ -124,7 +124,7 @@ impl Hold {
 
     /// Whether every ballot that was sent to a server is answered: none can be executed any more.
     pub fn is_answered(&self, server: usize) -> bool {
-        self.attempt.is_answered(server) && self.anew[server].open.is_none()
+        self.attempt.is_answered(server) && self.rejoins[server].open.is_none()
     }
 
     /// What may be left behind once it is given back: for each server, none where it was never asked, else until when ballots can still
@@ -137,7 +137,7 @@ impl Hold {
             let was_asked = self.attempt.was_asked(server) || *until > StoreTime::default();
             was_asked.then(|| self.attempt.open_until(server).max(anew))
         };
-        self.anew.iter().enumerate().map(of).collect()
+        self.rejoins.iter().enumerate().map(of).collect()
     }
 
     /// The request under which every server has it.

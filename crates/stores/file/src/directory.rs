@@ -508,8 +508,8 @@ pub fn is_trusted(user: u32) -> bool {
     user == 0 || (user == rustix::process::geteuid().as_raw() && !is_outside(user))
 }
 
-/// Whether a folder, or what is in it, belongs to somebody whom this user has no reason to trust: neither itself, nor root, nor whoever
-/// made the user namespace around it.
+/// Whether a file or folder belongs to an untrusted user: not this user, not root, and not the user who created the enclosing user
+/// namespace.
 #[must_use]
 pub fn is_stranger(user: u32) -> bool {
     !is_trusted(user) && !is_outside(user)

@@ -23,7 +23,7 @@ fn is_private_group(group: u32) -> bool {
         && is_alone(rustix::process::geteuid().as_raw(), group, &read("/etc/passwd"), &read("/etc/group"))
 }
 
-/// The same, as the lists of users and groups tell. A member is whoever is listed with the group, or has it as first group.
+/// The same, read from the lists of users and groups. A user is a member if the group lists it or is its primary group.
 fn is_alone(user: u32, group: u32, users: &str, groups: &str) -> bool {
     let has = |line: &Vec<&str>, field: usize, number: u32| line.get(field).is_some_and(|id| id.parse() == Ok(number));
     let lines = |text| str::lines(text).map(|line| line.split(':').collect::<Vec<_>>());

@@ -12,13 +12,13 @@ use crate::beliefs::Belief;
 /// Every grant of every name so far.
 #[derive(Debug, Default)]
 pub struct Fences {
-    told: [Vec<TaskEffect>; 3],
+    told: [Vec<KnownFence>; 3],
     /// When the store last forgot a name: by itself, because it was told to, or because its clock was set.
     forgot: [u64; 3],
 }
 
 #[derive(Debug)]
-struct TaskEffect {
+struct KnownFence {
     at: u64,
     fence: Fence,
     owner: Owner,
@@ -56,7 +56,7 @@ impl Fences {
                 return broken("fence order", Some(grant.name), what);
             }
         }
-        told.push(TaskEffect { at: grant.since, fence: grant.fence, owner: grant.owner.clone() });
+        told.push(KnownFence { at: grant.since, fence: grant.fence, owner: grant.owner.clone() });
         reentered(scene, grant)
     }
 }
