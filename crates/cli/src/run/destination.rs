@@ -67,7 +67,11 @@ impl Destination {
             }
             Err(error) => return Err(refused(format!("its folder: {error}"), "give a file in a folder of your own")),
         };
-        let found = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let found = match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Some(found),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(unwritable(error.into())),
+        };
         if found.as_ref().is_some_and(|found| kind(found) == FileType::Directory) {
             return Err(refused("it is a folder".into(), in_folder));
         }

@@ -62,15 +62,29 @@ pub(crate) fn foreign_record(key: &str) -> Error {
 const KEY_MAX: usize = 256;
 
 /// The fences of a name were not counted up to where they are.
-pub(crate) fn unfit_fence(last: &str) -> Error {
+pub(crate) fn unfit_fence(last: &str, key: &str) -> Error {
     let what = match last {
-        "" => "the record of this lock's last fence is no fence".to_owned(),
+        WRONG_TYPE_OF_FENCE => return foreign_fence(key),
+        "" => format!("the value at the key {}, where this lock's fence is kept, is no fence", legible(key, KEY_MAX)),
         last => format!(
             "the last fence of this lock, {}, is more than 8 days ahead of the server's clock",
             legible(last, FENCE_DIGITS)
         ),
     };
     Error::new(ErrorKind::Unfit, "acquire", what).with_hint(RESET_FENCE)
+}
+
+/// How a script tells that the value at the key of a fence is no string.
+pub(crate) const WRONG_TYPE_OF_FENCE: &str = "WRONGTYPE";
+
+/// A value that cannot be a damaged record: no command of leasehold deletes it.
+pub(crate) fn foreign_fence(key: &str) -> Error {
+    let key = legible(key, KEY_MAX);
+    let what = format!(
+        "another program's value stands at the key {key}, where this lock's fence is kept; it was left as it is"
+    );
+    Error::new(ErrorKind::Unfit, "acquire", what)
+        .with_hint("move or delete that key with the server's own tools, or keep locks behind a `prefix`")
 }
 
 /// The longest number that is shown of a fence.

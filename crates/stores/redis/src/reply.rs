@@ -204,7 +204,7 @@ fn busy(parts: &mut Parts, names: &[Name]) -> Result<Busy, Error> {
 /// Nobody counted the fences of a name up to where they are.
 fn unfit_fence(parts: &mut Parts, names: &[Name]) -> Result<Error, Error> {
     let name = named(parts, names)?;
-    Ok(error::unfit_fence(&parts.text()?).on_lock(&name))
+    Ok(error::unfit_fence(&parts.text()?, &parts.text()?).on_lock(&name))
 }
 
 fn granted(mut parts: Parts) -> Result<Granted, Error> {
@@ -314,6 +314,9 @@ pub(crate) fn released(value: Value) -> Result<(StoreTime, Released), Error> {
 pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Broken), Error> {
     let mut parts = Parts::of(value)?;
     let (verdict, at) = (parts.text()?, parts.time()?);
+    if verdict == "fence" {
+        return Err(error::foreign_fence(&parts.text()?));
+    }
     let was = inspected_one(parts, name)?;
     let refused = match verdict.as_str() {
         "done" => None,

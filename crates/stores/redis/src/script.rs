@@ -103,7 +103,7 @@ impl Scripts {
             tell: Script::new([CLOCK, LINE, include_str!("scripts/tell.lua")].concat()),
             breaking: script(&[look, DESCRIBE, include_str!("scripts/break.lua")]),
             inspect: script(&[look, DESCRIBE, include_str!("scripts/inspect.lua")]),
-            fences: Script::new([CLOCK, RECORD, include_str!("scripts/fences.lua")].concat()),
+            fences: Script::new([CLOCK, RECORD, COMMON, include_str!("scripts/fences.lua")].concat()),
             vote: script(&[look, DESCRIBE, BIRTH, include_str!("scripts/vote.lua")]),
             uphold: script(&[RENEWING, BIRTH, include_str!("scripts/uphold.lua")]),
         }

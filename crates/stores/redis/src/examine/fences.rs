@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Check, Error, ErrorKind, Name, Verdict};
 use redis::Cmd;
 
+use crate::error::WRONG_TYPE_OF_FENCE;
 use crate::legible::legible;
 use crate::reply::Parts;
 use crate::store::{Inner, calling};
@@ -45,7 +46,11 @@ pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {
 }
 
 fn shown(name: &Name, last: &str) -> String {
-    let last = if last.is_empty() { "no number".to_owned() } else { legible(last, FENCE_DIGITS) };
+    let last = match last {
+        "" => "no number".to_owned(),
+        WRONG_TYPE_OF_FENCE => "another program's value, which only the server's own tools delete".to_owned(),
+        last => legible(last, FENCE_DIGITS),
+    };
     format!("{name} ({last})")
 }
 

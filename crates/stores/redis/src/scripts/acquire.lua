@@ -65,7 +65,8 @@ if not busy then
       row.last, row.token = last_fence((name - 1) * PARTS)
       row.first, row.block = reserve(row.last)
       if is_unfit(math.max(row.last, row.first + row.block), clock) then
-        return {'unfit', now, name - 1, row.last == math.huge and '' or whole(row.last)}
+        local key = KEYS[(name - 1) * PARTS + 2]
+        return {'unfit', now, name - 1, told_unfit(row.last, key), key}
       end
     end
   end

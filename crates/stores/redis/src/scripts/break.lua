@@ -2,6 +2,7 @@
 -- another program's value may be taken away (1 or 0), whether the fences of the name begin again from the clock (1 or 0).
 -- Answers {verdict, clock, clients that wait, who held it}. Verdicts: `done`; `other`, another fence holds it or it lingers; `foreign`,
 -- it is another program's and was not to be touched; `endless`, it is another program's and has no lease that could run out.
+-- Where another program's value stands at the key of its fence, and that was to be reset: {`fence`, clock, key}.
 -- With a fence, a free name is left as it is, its fences too.
 
 local lock, fence_key, record_key, line, heard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -33,8 +34,8 @@ try_call('ZREM', line, 'leasehold:nobody')
 local waiting = is_list(line) and count_line(line, heard) or 0
 local is_free_anyway = left == -2 and ARGV[3] ~= ''
 if verdict ~= 'done' or is_free_anyway then return {verdict, now, waiting, before} end
--- A text that is no fence is a record that was damaged. What is no text is another program's, and a fault before anything has changed.
-if ARGV[5] == '1' then call('GETRANGE', fence_key, 0, 0) end
+-- A string that is no fence is a damaged record. A value of another type is another program's.
+if ARGV[5] == '1' and not beginning_of(fence_key, 0) then return {'fence', now, fence_key} end
 
 if left ~= -2 then
   if ARGV[2] == 'end' then

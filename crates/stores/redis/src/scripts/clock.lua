@@ -24,6 +24,9 @@ local JUMP, STALE, COARSE, BLOCK_MAX = 32000, 80000000, 16000, 8000
 -- A fence that is further ahead of the clock than 8 days was not counted by it.
 local AHEAD_MAX = 5529600000000
 local BROKEN, LINGER = 'leasehold:broken:', 'leasehold:linger'
+-- The place of the last byte that is read of the text at a fence's key, where its fences are all that counts: any program may have put a
+-- string of any size there.
+local FENCE_LAST = 63
 -- What can stand at a name: a lock of ours or Redisson's, its read-write lock, or another program's value.
 local OURS, READ_WRITE, FOREIGN = 0, 1, 2
 

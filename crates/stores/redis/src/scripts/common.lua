@@ -8,6 +8,33 @@ local function text_at(key)
   return type(text) == 'string' and text or ''
 end
 
+-- The beginning of a string, up to the byte at `last`: '' where there is none, and nothing where the value is no string.
+local function beginning_of(key, last)
+  local text = try_call('GETRANGE', key, 0, last)
+  if type(text) == 'string' then return text end
+  if not find(text.err, 'WRONGTYPE', 1, true) then error(text) end
+end
+
+-- The last fence on record: 0 where there is none, and beyond every other where the value at its key is no fence.
+local function fence_at(key)
+  local text = beginning_of(key, FENCE_LAST)
+  if not text or text == '' then return call('EXISTS', key) == 0 and 0 or math.huge end
+  -- A server of a quorum has none yet where it took a lock without its fences.
+  local last = find(text, '^%+0 %d') and -1 or fence_in(text)
+  if last == 0 then return math.huge end
+  return math.max(last, 0)
+end
+
+
+-- Whether fences may go on from here: nobody counted so far, or could count on.
+local function is_unfit(last, clock) return not (last < math.min(clock + AHEAD_MAX, EXACT)) end
+
+-- How an unfit fence is told: as a number, as '' where a string is no fence, and as `WRONGTYPE` where the value is no string.
+local function told_unfit(last, key)
+  if last ~= math.huge then return whole(last) end
+  return beginning_of(key, 0) and '' or 'WRONGTYPE'
+end
+
 -- A record that somebody damaged is as good as none.
 local function record_in(text, tag)
   local last, fences, lease, request, about = string.match(text, '^(%d+) (%d+) (%d+) (%S*) p\n(.*)$')

@@ -73,15 +73,16 @@ local function linger_on(key, ms)
 end
 
 -- Redisson's own token, where there is one. It counts up with INCR: what that would not write is another program's, and left alone.
-local function token_in(text)
-  if text and (text == '0' or find(text, '^[1-9]%d*$')) then return tonumber(text) end
+local TOKEN_DIGITS = 19
+local function token_at(key)
+  local text = beginning_of(key, TOKEN_DIGITS)
+  if text and #text <= TOKEN_DIGITS and (text == '0' or find(text, '^[1-9]%d*$')) then return tonumber(text) end
 end
 
 -- The largest fence given out: ours, or Redisson's own token.
 local function last_fence(at)
-  local texts = call('MGET', KEYS[at + 2], KEYS[at + 6])
-  local token = token_in(texts[2])
-  return math.max(last_in(texts[1], KEYS[at + 2]), token or 0), token
+  local token = token_at(KEYS[at + 6])
+  return math.max(fence_at(KEYS[at + 2]), token or 0), token
 end
 
 local function save_fence(at, fence, record, token)

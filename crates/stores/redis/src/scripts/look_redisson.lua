@@ -85,7 +85,7 @@ end
 
 -- The fences of the name begin again from the clock. A token of Redisson's is set there only where nobody could count on from it.
 local function reset_fences()
-  local clock, token = (now - FENCE_EPOCH) * 8, token_in(call('MGET', KEYS[6])[1])
+  local clock, token = (now - FENCE_EPOCH) * 8, token_at(KEYS[6])
   call('DEL', KEYS[2])
   if token and is_unfit(token, clock) then call('SET', KEYS[6], whole(clock), 'KEEPTTL') end
 end

@@ -1,7 +1,7 @@
 -- Whether what stands beside a lock is the record of a grant with this first fence: see record.lua. Where it seems not to be, it is looked at
 -- the long way.
 local function is_granted_with(beside, fence)
-  if not beside then return false end
+  if type(beside) ~= 'string' then return false end
   -- Of one fence, which is the last one as well. To make numbers of it would cost as much as a command.
   if find(beside, fence, 1, true) == 1 then
     local space, fences, next_space = string.byte(beside, #fence + 1, #fence + 3)

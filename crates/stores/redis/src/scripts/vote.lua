@@ -3,7 +3,7 @@
 -- after, client, enlist (1 or 0), about, quarantine in ms, every write is synced (1 or 0)
 -- Answers {'took' or 'held', clock, recovers for, left in ms, largest fence before}, {'late', clock, recovers for}, {'busy', clock,
 -- recovers for, name, who}, {'unfit', clock, recovers for, name, last
--- fence} or {'apart', clock, quarantine}.
+-- fence, its key} or {'apart', clock, quarantine}.
 
 local tag, request, lease, first, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local anew, not_after, client, about = ARGV[6] == '1', tonumber(ARGV[7]), ARGV[8], ARGV[10]
@@ -52,7 +52,8 @@ end
 for name = 1, names do
   local row = rows[name]
   if is_unfit(row.last, (now - FENCE_EPOCH) * 8) then
-    return {'unfit', now, recovers, name - 1, row.last == math.huge and '' or whole(row.last)}
+    local key = KEYS[(name - 1) * PARTS + 2]
+    return {'unfit', now, recovers, name - 1, told_unfit(row.last, key), key}
   end
 end
 

@@ -11,6 +11,7 @@ pub(crate) const CASES: &[Case] = &[
     ("beside::no_value_of_another_program_is_touched", || block_on(untouched())),
     ("beside::a_value_that_can_be_no_fence_is_not_deleted", || block_on(no_fence())),
     ("beside::a_lock_of_another_prefix_is_not_deleted", || block_on(another_prefix())),
+    ("beside::a_large_string_is_not_read_whole", || block_on(large_strings())),
     ("beside::a_foreign_birth_is_unfit", || block_on(a_foreign_birth())),
     ("beside::a_damaged_record_is_shown_and_repaired", || block_on(damaged_records())),
 ];
@@ -99,16 +100,57 @@ async fn no_fence() -> Checked {
                 server.command(making)?;
                 let before = (seen(&server, key)?, seen(&server, "x")?.0);
                 let error = client.break_lock("x", BreakOptions::from(how).reset_fence()).await.expect_err("deleted");
-                assert_eq!(error.kind(), ErrorKind::Unfit, "{layout} {making:?} {how:?}: {error}");
+                assert_names_the_key(&error, key);
                 let after = (seen(&server, key)?, seen(&server, "x")?.0);
                 assert_eq!(after, before, "{layout} {making:?} {how:?}");
                 held.release().await?;
                 client.break_lock("x", how).await?;
+                for tried in [client.lock("x").try_acquire().await, client.lock_all(["w", "x"]).try_acquire().await] {
+                    assert_names_the_key(&tried.expect_err("it has no fence"), key);
+                }
                 assert_eq!(seen(&server, key)?, before.0, "{layout} {making:?} {how:?}: without reset_fence");
             }
         }
     }
     Ok(())
+}
+
+/// No command of leasehold deletes such a value, so no hint may send a user there.
+fn assert_names_the_key(error: &leasehold::Error, key: &str) {
+    assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
+    assert!(error.message().contains(key), "{error}");
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.contains("server's own tools") && !hint.contains("reset_fence"), "{error}: {hint}");
+}
+
+/// A string of any size at the keys beside a lock costs the server no copy of it.
+async fn large_strings() -> Checked {
+    const LARGE: i64 = 64 << 20;
+    for layout in ["redisson", "plain"] {
+        let server = Redis::start()?;
+        let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
+        let held = client.lock("held").acquire().await?;
+        for key in ["leasehold_fence:{x}", "redisson_lock_token:{x}", "leasehold_fence:{held}"] {
+            server.command(&["SETRANGE", key, &(LARGE - 1).to_string(), "x"])?;
+        }
+        let before = number_in(&server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
+        assert_eq!(
+            client.lock("x").try_acquire().await.expect_err("it is no fence").kind(),
+            ErrorKind::Unfit,
+            "{layout}"
+        );
+        held.release().await.ok();
+        client.break_lock("x", BreakOptions::from(Break::Now).reset_fence()).await?;
+        client.lock("x").try_acquire().await?.granted().ok_or("it is busy")?.release().await?;
+        let after = number_in(&server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
+        assert!(after - before < LARGE / 2, "{layout}: {before} before, {after} after");
+    }
+    Ok(())
+}
+
+fn number_in(info: &str, field: &str) -> Result<i64, Failure> {
+    let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    Ok(line.ok_or("no such field")?.trim().parse()?)
 }
 
 async fn a_foreign_birth() -> Checked {
