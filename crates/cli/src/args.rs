@@ -13,7 +13,7 @@ pub(crate) use bench::{BenchArgs, BenchWorkerArgs, Workload};
 pub(crate) use locks::{AcquireArgs, HoldArgs, ReleaseArgs, RenewArgs, WaitArgs, WhoArgs};
 pub(crate) use run::RunArgs;
 
-/// Run a command alone, across processes and machines: a distributed lock.
+/// Distributed lock: run a command while nothing else that needs the same lock runs.
 #[derive(Parser, Debug)]
 #[command(name = "leasehold", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
@@ -23,24 +23,24 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const AFTER_HELP: &str = "Durations: 250ms, 10s, 5m. Several NAMEs, separated by commas, are taken together, all or none; \\, is a \
+const AFTER_HELP: &str = "Durations: 250ms, 10s, 5m. Several comma-separated NAMEs are acquired together, all or none; \\, is a \
                           literal comma.\nExit codes: 64 usage, 69 store unreachable, 75 busy, 76 lost, 77 not the holder, 78 \
-                          store unfit. 'leasehold man' has them all.";
+                          store unfit. 'leasehold man' lists all of them.";
 
 /// What every command has.
 #[derive(Args, Debug, Default)]
 pub(crate) struct CommonArgs {
-    /// The store that keeps the locks [env: LEASEHOLD_STORE] [default: a file in your state folder]
+    /// URL of the store that keeps the locks [env: LEASEHOLD_STORE] [default: a file in your state folder]
     #[arg(short, long, global = true, display_order = 90, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// A file with the store's password, read again with every connection [env: LEASEHOLD_PASSWORD_FILE, or the password itself
-    /// in LEASEHOLD_PASSWORD]
+    /// Read the store's password from this file, again for every connection [env: LEASEHOLD_PASSWORD_FILE, or the password
+    /// itself in LEASEHOLD_PASSWORD]
     #[arg(long, global = true, display_order = 91, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Never make a new file of locks: a path that is mistyped is an error (78)
+    /// Do not create the store's file if it does not exist: fail with 78
     #[arg(long, global = true, display_order = 91)]
     pub(crate) no_create: bool,
-    /// Say more on standard error; twice for every step
+    /// Log more to standard error; -vv logs every step
     #[arg(short, long, global = true, display_order = 92, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -49,27 +49,27 @@ pub(crate) struct CommonArgs {
 pub(crate) enum Command {
     /// Run a command while holding a lock
     Run(Box<RunArgs>),
-    /// Keep a lock until standard input closes or a signal comes
+    /// Hold a lock until standard input closes or a signal arrives
     Hold(HoldArgs),
-    /// Take a lock for a fixed time and leave: for scripts
+    /// Acquire a lock for a fixed time and exit, for scripts
     Acquire(AcquireArgs),
-    /// Make a lock that was acquired last longer
+    /// Extend a lock taken with acquire
     Renew(RenewArgs),
-    /// Give back a lock that was acquired
+    /// Release a lock taken with acquire
     Release(ReleaseArgs),
     /// List the locks that are held
     List(ListArgs),
     /// Show who holds a lock
     Show(ShowArgs),
-    /// Take a lock away from its holder: for operators
+    /// Take a lock away from its holder, for operators
     Break(BreakArgs),
-    /// Measure the store
+    /// Measure how fast the store is
     Bench(BenchArgs),
     #[command(hide = true)]
     BenchWorker(BenchWorkerArgs),
     /// Check that the store is fit to keep locks
     Doctor(DoctorArgs),
-    /// Print the tables that a SQL store needs (the stores that are built in now need none)
+    /// Print the tables that a SQL store needs (no store of this build needs any)
     Schema,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -79,17 +79,17 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// Only locks whose names begin with this
+    /// Only list names that begin with this
     #[arg(value_name = "PREFIX", default_value = "")]
     pub(crate) prefix: String,
-    /// Print JSON: an object a line, or all of them as one array
+    /// Print JSON: one object per line, or one array
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "lines")]
     pub(crate) json: Option<JsonForm>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
-    /// The lock, or several separated by commas
+    /// Name of the lock, or several separated by commas
     #[arg(value_name = "NAME")]
     pub(crate) names: String,
     /// Print JSON
@@ -99,33 +99,34 @@ pub(crate) struct ShowArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BreakArgs {
-    /// The lock, or several separated by commas
+    /// Name of the lock, or several separated by commas
     #[arg(value_name = "NAME")]
     pub(crate) names: String,
-    /// Yes, take it away
+    /// Confirm; without it nothing changes
     #[arg(long)]
     pub(crate) yes: bool,
-    /// At once: its holder may go on until it finds out, up to a third of its lease beside the next one, and fences decide
+    /// Free the lock at once instead of at the end of its lease. The holder may go on working until its next renewal, up to a
+    /// third of its lease, beside the next holder: fences tell them apart
     #[arg(long)]
     pub(crate) now: bool,
-    /// Only while it is held under this fence (77 where another holds it by now)
+    /// Only if the lock is still held with this fence; otherwise exit with 77
     #[arg(long, value_name = "N")]
     pub(crate) fence: Option<u64>,
-    /// Also delete a value that is no lock that leasehold knows: look at it first
+    /// Also delete a value that leasehold does not recognise as a lock; `show` prints it
     #[arg(long)]
     pub(crate) foreign: bool,
-    /// Also forget the last fence, where it is far ahead of the store's clock. The next one may be smaller than earlier ones:
-    /// whatever checks fences refuses it until it forgets them, too
+    /// Also forget the last fence, to repair one that is damaged or far ahead of the store's clock. The next fence may then be
+    /// smaller than earlier ones: a resource that checks fences rejects it until its own record is reset too
     #[arg(long)]
     pub(crate) reset_fence: bool,
-    /// Print JSON: who had it, and whether it was taken away
+    /// Print JSON: the former holder, and whether the lock was taken away
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Print JSON: an object a line, or all of them as one array
+    /// Print JSON: one object per line, or one array
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "lines")]
     pub(crate) json: Option<JsonForm>,
 }
@@ -133,9 +134,9 @@ pub(crate) struct DoctorArgs {
 /// How several JSON objects are printed.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JsonForm {
-    /// One object a line; nothing where there is none
+    /// One object per line; no output if there are none
     Lines,
-    /// One array, also where it is empty
+    /// One array, even if it is empty
     Array,
 }
 
@@ -148,7 +149,7 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// The page of this command, instead of the one of them all
+    /// Print the page of this command instead of the main page
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
 }

@@ -9,19 +9,19 @@ use super::duration;
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to measure
+    /// Workload to run
     #[arg(long, value_name = "W", value_enum, default_value_t = Workload::Solo)]
     pub(crate) workload: Workload,
-    /// For how long [default: 5s, hold 30s]
+    /// Duration of the run [default: 5s; hold: 30s]
     #[arg(long = "for", value_name = "D", value_parser = duration)]
     pub(crate) span: Option<Duration>,
-    /// How many tasks; of crowd, in each process; of hold, how many locks [default: fleet 1000, hot 64, crowd 1, hold 100000]
+    /// Number of tasks; for crowd per process, for hold the number of locks [default: fleet 1000, hot 64, crowd 1, hold 100000]
     #[arg(long, value_name = "N")]
     pub(crate) tasks: Option<u32>,
-    /// How many processes [default: crowd 8]
+    /// Number of processes, for crowd [default: 8]
     #[arg(long, value_name = "N")]
     pub(crate) processes: Option<u32>,
-    /// For how long a lock is passed from task to task before other processes get their turn [default: 50ms]
+    /// How long tasks of one process may hand the lock to each other before other processes get a turn [default: 50ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) budget: Option<Duration>,
     /// Print JSON
@@ -32,15 +32,15 @@ pub(crate) struct BenchArgs {
 /// What `bench` measures.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
-    /// One task, one name, take and release in turn
+    /// One task acquires and releases one name in turn
     Solo,
-    /// Many tasks, each its own name
+    /// Many tasks, each with its own name
     Fleet,
-    /// Many tasks of one process on one name
+    /// Many tasks of one process compete for one name
     Hot,
-    /// Several processes on one name
+    /// Several processes compete for one name
     Crowd,
-    /// Many held locks kept by one process
+    /// One process keeps many locks
     Hold,
 }
 
