@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::time::{Moment, STORE_EPOCH_UNIX_SECONDS, StoreTime};
+use leasehold_core::{Error, ErrorKind};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Linux: the clock that goes on while the machine is suspended. Elsewhere (macOS) the monotonic clock does so.
@@ -53,6 +54,18 @@ pub fn room_for_runtime() -> std::io::Result<()> {
 pub fn host() -> Option<String> {
     let name = rustix::system::uname();
     name.nodename().to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// A random number from the operating system.
+///
+/// # Errors
+///
+/// [`ErrorKind::Internal`] where the system has none.
+pub fn seed() -> Result<u64, Error> {
+    getrandom::u64().map_err(|error| {
+        let what = format!("the operating system gave no random numbers: {error}");
+        Error::new(ErrorKind::Internal, "connect", what)
+    })
 }
 
 /// Where the wall clock and the clock that never goes back stood when this process first asked.

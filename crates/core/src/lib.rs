@@ -26,6 +26,7 @@ pub mod port;
 pub mod quorum;
 pub mod reference;
 pub mod table;
+pub mod task_tracker;
 pub mod time;
 
 pub use capability::{Capability, Consistency, Fencing};

@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::in_flight::{Completed, InFlight};
 use crate::panic_guard;
 use crate::shell::{Recipient, Shell};
-use crate::task_guard::TaskGuard;
+use leasehold_core::task_tracker::TaskGuard;
 
 /// What remains to be done with the answer to a call whose caller has gone.
 pub(crate) enum Remains {

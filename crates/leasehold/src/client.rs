@@ -168,7 +168,7 @@ impl ClientBuilder {
             call_limit: CALL_LIMIT,
             patience: PATIENCE,
             clock: StoreClock::new(sent, leasehold_clock::now(), answered.at),
-            seed: random::seed()?,
+            seed: leasehold_clock::seed()?,
             planted: Default::default(),
         });
         let (handle, waker) = (keeper.handle.clone(), keeper.waker.clone());

@@ -52,14 +52,12 @@ mod lost;
 mod mailbox;
 mod multi;
 mod panic_guard;
-pub mod quorum;
 mod random;
 mod registry;
 mod secret;
 mod shell;
 mod stats;
 mod sync;
-mod task_guard;
 
 pub use client::{Client, ClientBuilder};
 pub use event::{Event, Listener};
@@ -80,6 +78,12 @@ pub use leasehold_core::{
     Capability, Check, Consistency, Error, ErrorKind, Fence, Fencing, Identity, Name, Options, Outcome, Owner, Store,
     Term, Verdict, WaitMode,
 };
+
+/// A majority of independent servers as one store: `redlock:` URLs, or [`Quorum`](quorum::Quorum) over any stores that can vote.
+pub mod quorum {
+    pub use leasehold_core::quorum::{Ballot, Member, RenewedVote, Vote};
+    pub use leasehold_quorum::{QUARANTINE, Quorum, Settings};
+}
 
 /// What a store of your own implements, and all that it takes.
 pub mod port {

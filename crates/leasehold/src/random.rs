@@ -2,20 +2,13 @@
 
 use std::cell::RefCell;
 
+use leasehold_clock::seed;
 use leasehold_core::backoff::Rng;
-use leasehold_core::{ClientId, Error, ErrorKind, Owner};
+use leasehold_core::{ClientId, Error, Owner};
 
 thread_local! {
     /// Two generators, so that an owner has 128 bits that were random once.
     static OWNERS: RefCell<Option<[Rng; 2]>> = const { RefCell::new(None) };
-}
-
-/// A number from the operating system.
-pub(crate) fn seed() -> Result<u64, Error> {
-    getrandom::u64().map_err(|error| {
-        let what = format!("the operating system gave no random numbers: {error}");
-        Error::new(ErrorKind::Internal, "connect", what)
-    })
 }
 
 pub(crate) fn client_id() -> Result<ClientId, Error> {

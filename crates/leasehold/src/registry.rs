@@ -8,8 +8,6 @@ use leasehold_core::{Capability, Check, Error, ErrorKind, Options, PasswordSourc
 /// Every scheme there is, with the feature that brings it.
 const SCHEMES: &[(&str, &str)] =
     &[("file", "file"), ("memory", "memory"), ("redis", "redis"), ("redis+unix", "redis"), ("redlock", "redis")];
-#[cfg(feature = "redis")]
-const REDLOCK: &str = "redlock";
 
 /// A store twice: for callers, and over connections of its own for the keeper.
 type Stores = (Arc<dyn Store>, Arc<dyn Store>);
@@ -100,15 +98,8 @@ impl StoreUrl {
                 Ok((Arc::new(leasehold_redis::Redis::new(&config)?), Arc::new(keepers)))
             }
             #[cfg(feature = "redis")]
-            REDLOCK => {
-                let (configs, settings) = self.redlock()?;
-                let mut callers: Vec<Arc<dyn leasehold_core::quorum::Member>> = Vec::new();
-                let mut keepers = callers.clone();
-                for config in configs {
-                    callers.push(Arc::new(leasehold_redis::Redis::new(&config)?));
-                    keepers.push(Arc::new(leasehold_redis::Redis::for_keeper(&config)?));
-                }
-                let (callers, keepers) = crate::quorum::Quorum::new(callers, keepers, &settings)?;
+            leasehold_quorum::SCHEME => {
+                let (callers, keepers) = leasehold_quorum::connect(&self.redlock()?)?;
                 Ok((Arc::new(callers), Arc::new(keepers)))
             }
             scheme => Err(unknown(scheme)),
@@ -132,62 +123,9 @@ impl StoreUrl {
         leasehold_redis::Config::new(scheme, &self.path, &self.options, self.password.as_ref())
     }
 
-    /// The servers of a quorum, and how it is used.
     #[cfg(feature = "redis")]
-    fn redlock(&self) -> Result<(Vec<leasehold_redis::Config>, crate::quorum::Settings), Error> {
-        let mut settings = crate::quorum::Settings::default();
-        let mut options = vec![("layout".to_owned(), "plain".to_owned())];
-        for (key, value) in &self.options {
-            match key.as_str() {
-                "quarantine" => settings.quarantine = duration(key, value)?,
-                "limit" => settings.limit = Some(duration(key, value)?),
-                "even" if value == "yes" => settings.even = true,
-                "even" => {
-                    let what = format!("even={value}: an even number of servers is allowed with even=yes");
-                    return Err(bad(what).with_hint("write even=yes, or leave it out"));
-                }
-                "layout" if value == "plain" => {}
-                "layout" => {
-                    let what = format!("layout={value}: locks of a quorum have the layout plain");
-                    return Err(bad(what).with_hint("leave the layout out"));
-                }
-                "prefix" | "timeout" => options.push((key.clone(), value.clone())),
-                _ => {
-                    let known = "known are prefix, timeout, quarantine, limit, even=yes, layout=plain, keep, budget";
-                    return Err(bad(format!("there is no option {key:?} for redlock:")).with_hint(known));
-                }
-            }
-        }
-        let span = settings.quarantine;
-        if !span.is_zero() && span < Duration::from_millis(200) {
-            let what = "a quarantine is as long as the longest lease";
-            return Err(bad(what.into()).with_hint("give it at least 200ms, or 0s to turn it off"));
-        }
-        let bounds = Duration::from_millis(1)..=Duration::from_secs(10);
-        if settings.limit.is_some_and(|limit| !bounds.contains(&limit)) {
-            return Err(bad("limit: no server is waited for so long".into()).with_hint("give it from 1ms to 10s"));
-        }
-        let place = self.path.strip_prefix("//").unwrap_or(&self.path);
-        let (login, rest) = place.rsplit_once('@').map_or(("", place), |(login, rest)| (login, rest));
-        if login.contains(',') {
-            let what = "the login stands once, before the first server, and a comma in it is written as %2C";
-            return Err(bad(what.into()).with_hint("write redlock://user:password@host:port,host:port,host:port"));
-        }
-        let (servers, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let at = if login.is_empty() { String::new() } else { format!("{login}@") };
-        let slash = if database.is_empty() { String::new() } else { format!("/{database}") };
-        let password = self.password.as_ref();
-        let config = |server: &str| {
-            if server.is_empty() {
-                return Err(
-                    bad("a server is missing".into()).with_hint("write redlock://host:port,host:port,host:port")
-                );
-            }
-            let config = leasehold_redis::Config::new("redis", &format!("//{at}{server}{slash}"), &options, password)?;
-            Ok(config.with_quarantine(settings.quarantine))
-        };
-        let configs = servers.split(',').map(config).collect::<Result<Vec<_>, Error>>()?;
-        Ok((configs, settings))
+    fn redlock(&self) -> Result<leasehold_quorum::Config, Error> {
+        leasehold_quorum::Config::new(&self.path, &self.options, self.password.as_ref())
     }
 
     /// What this kind of store says of itself, before a client connects.
@@ -206,7 +144,7 @@ impl StoreUrl {
                 leasehold_redis::examine(&self.redis(scheme)?).await
             }
             #[cfg(feature = "redis")]
-            REDLOCK => crate::quorum::examine(&self.redlock()?.0).await,
+            leasehold_quorum::SCHEME => leasehold_quorum::examine(&self.redlock()?).await,
             scheme => Err(unknown(scheme)),
         }
     }
@@ -378,7 +316,7 @@ mod tests {
         let parts = |url: &StoreUrl| -> Result<(), Error> {
             url.unmade()?;
             match url.scheme.as_str() {
-                REDLOCK => url.redlock().map(|_| ()),
+                leasehold_quorum::SCHEME => url.redlock().map(|_| ()),
                 scheme if leasehold_redis::SCHEMES.contains(&scheme) => url.redis(scheme).map(|_| ()),
                 scheme => Err(unknown(scheme)),
             }

@@ -27,7 +27,7 @@ use crate::mailbox::Mailbox;
 use crate::panic_guard::contained;
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
-use crate::task_guard::{TaskGuard, TaskTracker};
+use leasehold_core::task_tracker::{TaskGuard, TaskTracker};
 
 /// So many names in use are looked through at each step of a client whose keeper rests.
 const FEW: usize = 16;

@@ -17,7 +17,6 @@ use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::holder::Holder;
 use crate::lock::{Attempt, Patience};
-use crate::random;
 
 /// How long stores are asked again who do not answer, before anything is taken.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +28,7 @@ pub(super) async fn take(mut parts: Vec<Part>, patience: Patience) -> Result<Att
         Patience::Once | Patience::Forever => None,
     };
     let once = matches!(patience, Patience::Once | Patience::OnceUntil(_));
-    let mut rng = Rng::new(random::seed()?);
+    let mut rng = Rng::new(leasehold_clock::seed()?);
     if !prepared(&mut parts, once, limit, &mut rng).await? {
         return Ok(Attempt::Busy(Holder::unknown(parts[0].names()[0].clone())));
     }

@@ -68,7 +68,7 @@ impl Memory {
     /// A store of its own, that no URL leads to.
     pub fn new(config: &Config) -> Self {
         // The clock never goes back while the process lives, so fences need no record beyond their lock.
-        let reference = Reference::new(getrandom::u64().unwrap_or_default(), Duration::ZERO);
+        let reference = Reference::new(leasehold_clock::seed().unwrap_or_default(), Duration::ZERO);
         Self {
             number: MADE.fetch_add(1, Ordering::Relaxed),
             label: config.label().into(),

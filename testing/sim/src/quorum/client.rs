@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::quorum::{Host as _, Quorum};
 use leasehold_core::fence::FENCE_UNIT_NANOS;
 use leasehold_core::planted::Bug;
 use leasehold_core::port::{
@@ -18,6 +17,7 @@ use leasehold_core::port::{
 use leasehold_core::quorum::{Ballot, Vote, Voted};
 use leasehold_core::{Block, ClientId, Error, Fence, Lease, Moment, Name, Names, RequestId, StoreOwner, StoreTime};
 use leasehold_core::{StoreClock, lease};
+use leasehold_quorum::{Host as _, Quorum};
 
 use super::machine::{Machine, Tasks, lock};
 use super::member::{Answer, Link, Remote};

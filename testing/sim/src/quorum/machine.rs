@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use leasehold::quorum::{Alarm, Host, Work};
 use leasehold_core::backoff::Rng;
 use leasehold_core::{Error, Moment};
+use leasehold_quorum::{Alarm, Host, Work};
 
 /// What the code that ships sees of its machine.
 pub(super) struct Machine {

@@ -1,6 +1,6 @@
 //! Simulated quorums: several servers with clocks, memories and disasters of their own, and clients that take a lock over them.
 //!
-//! The clients run the quorum that ships (`leasehold::quorum`) on a machine of virtual time; the servers are reference stores with a
+//! The clients run the quorum that ships (`leasehold-quorum`) on a machine of virtual time; the servers are reference stores with a
 //! record of their birth. The network loses, delays, repeats and reorders; servers crash and come back with everything, nothing or an old
 //! state, are emptied, change how they sync, or have their clocks set; clients stand still, give up, ask twice and die.
 

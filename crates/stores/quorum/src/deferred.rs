@@ -8,12 +8,13 @@ use leasehold_core::port::Answered;
 use leasehold_core::quorum::Vote;
 use leasehold_core::{Moment, RequestId};
 
-use super::acquire::voted_late;
-use super::calls::Completed;
-use super::rejoin::MissingReplica;
-use super::release::Sweeping;
-use super::timer_queue;
-use super::{Quorum, State};
+use crate::acquire::voted_late;
+use crate::rejoin::MissingReplica;
+use crate::release::Sweeping;
+use crate::server_calls::Completed;
+use crate::state::State;
+use crate::store::Quorum;
+use crate::timer_queue;
 
 /// How often is looked at most, while there is something to look at.
 const EVERY: Duration = Duration::from_millis(5);
@@ -21,9 +22,12 @@ const EVERY: Duration = Duration::from_millis(5);
 /// and must not have twice as much to do for that.
 const AT_ONCE: usize = 64;
 
+/// Closing waits this long for servers that neither answer nor fail.
+const CLOSING_LIMIT: Duration = Duration::from_millis(500);
+
 /// What is to be looked at.
 #[derive(Default)]
-pub(super) struct DeferredWork {
+pub(crate) struct DeferredWork {
     /// Releases that were answered to whoever waited, and not by every server.
     releases: Vec<Sweeping>,
     /// Grants, and when those are asked once more who did not vote for them.
@@ -38,7 +42,7 @@ pub(super) struct DeferredWork {
 
 impl Quorum {
     /// A release goes on where nobody waits for it.
-    pub(super) fn release_behind(&self, mut sweeping: Sweeping) {
+    pub(crate) fn release_behind(&self, mut sweeping: Sweeping) {
         if sweeping.is_over() || self.shared.is_forked() {
             return;
         }
@@ -62,7 +66,7 @@ impl Quorum {
     }
 
     /// A lock was granted, and not by every server.
-    pub(super) fn join_behind(&self, state: &mut State, from: Moment, request: RequestId) {
+    pub(crate) fn join_behind(&self, state: &mut State, from: Moment, request: RequestId) {
         if self.shared.is_forked() {
             return;
         }
@@ -116,8 +120,16 @@ impl Quorum {
         });
     }
 
+    /// Waits until what is given back was sent to every server that is there, and has what is left to its owner.
+    pub(crate) async fn finish_releases(&self) {
+        self.hurry();
+        let until = self.now() + CLOSING_LIMIT;
+        self.last_votes(until).await;
+        timer_queue::within(self.host(), until, self.shared.releases.done()).await;
+    }
+
     /// What is left to its owner by a process that ends is to be had by every server that is there: nobody asks for it later.
-    pub(super) async fn last_votes(&self, until: Moment) {
+    async fn last_votes(&self, until: Moment) {
         loop {
             let now = self.now();
             let mut held: Vec<RequestId> = self.state().holds.keys().copied().collect();
@@ -143,7 +155,7 @@ impl Quorum {
     }
 
     /// Releases that are not over by now are waited for.
-    pub(super) fn hurry(&self) {
+    fn hurry(&self) {
         let releases = std::mem::take(&mut self.state().behind.releases);
         for mut sweeping in releases {
             if !sweeping.is_over() {

@@ -8,11 +8,12 @@ use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Clocks, Health, Hold, Sweep, Verdict, Vote};
 use leasehold_core::{Error, Moment, Name, Outcome, RequestId, backoff, lease};
 
-use super::calls::{Completed, InFlightCalls, Reading};
-use super::release::Sweeping;
-use super::timer_queue::Alarm;
-use super::wake_threshold::{WakeThreshold, unconstrained};
-use super::{Held, Quorum, State};
+use crate::release::Sweeping;
+use crate::server_calls::{Completed, InFlightCalls, Reading};
+use crate::state::{Held, State};
+use crate::store::Quorum;
+use crate::timer_queue::Alarm;
+use crate::wake_threshold::{WakeThreshold, unconstrained};
 
 /// Where nobody has a majority because several asked at the same time, it is tried again so often before that is called busy.
 const TRIES: u32 = 4;
@@ -20,7 +21,7 @@ const TRIES: u32 = 4;
 const ATTEMPT_BITS: u32 = 40;
 
 impl Quorum {
-    pub(super) async fn take(self, request: Acquire) -> Reply<Acquired> {
+    pub(crate) async fn take(self, request: Acquire) -> Reply<Acquired> {
         let began = self.now();
         let not_after = {
             let mut state = self.state();
@@ -111,7 +112,7 @@ impl Quorum {
         }
     }
 
-    pub(super) async fn pause(&self, span: Duration) {
+    pub(crate) async fn pause(&self, span: Duration) {
         let until = self.now() + span;
         let mut alarm = Alarm::new(self.host());
         std::future::poll_fn(|task| {
@@ -286,7 +287,7 @@ impl Drop for Voting {
 
 impl Quorum {
     /// Waits in the background for calls that nobody waits for.
-    pub(super) fn finish<T: Reading + Unpin + std::marker::Send + 'static>(&self, mut flights: InFlightCalls<T>) {
+    pub(crate) fn finish<T: Reading + Unpin + std::marker::Send + 'static>(&self, mut flights: InFlightCalls<T>) {
         while flights.ended(self).is_some() {}
         if flights.is_empty() || self.shared.is_forked() {
             return;
@@ -303,13 +304,13 @@ impl Quorum {
     }
 
     /// Servers whose calls nobody waits for are left out for a while, when there are many.
-    pub(super) fn not_waited_for<T: Reading + Unpin>(&self, flights: &InFlightCalls<T>) {
+    pub(crate) fn not_waited_for<T: Reading + Unpin>(&self, flights: &InFlightCalls<T>) {
         let mut state = self.state();
         flights.servers().for_each(|server| state.stragglers[server] += 1);
     }
 
     /// Votes that came after the verdict.
-    pub(super) fn settle(&self, held: &mut Held) {
+    pub(crate) fn settle(&self, held: &mut Held) {
         while let Some(landed) = held.late.ended(self) {
             let mut state = self.state();
             let State { clocks, health, .. } = &mut *state;
@@ -319,7 +320,7 @@ impl Quorum {
 }
 
 /// A vote that came after the verdict.
-pub(super) fn voted_late(
+pub(crate) fn voted_late(
     hold: &mut Hold,
     now: Moment,
     clocks: &Clocks,

@@ -7,16 +7,16 @@ use leasehold_core::Moment;
 use leasehold_core::port::{Answered, Renew, Renewed, Reply};
 use leasehold_core::quorum::{RenewedVote, VoteRenewal};
 
-use super::Quorum;
-use super::calls::{Completed, InFlightCalls};
-use super::rejoin::MissingReplica;
-use super::timer_queue::Alarm;
+use crate::rejoin::MissingReplica;
+use crate::server_calls::{Completed, InFlightCalls};
+use crate::store::Quorum;
+use crate::timer_queue::Alarm;
 
 /// Renewals go out in batches, and are waited for longer than a vote: nobody waits for them but the keeper.
 const SLOWEST: Duration = Duration::from_millis(500);
 
 impl Quorum {
-    pub(super) async fn uphold(self, leases: Vec<Renew>) -> Reply<Vec<Renewed>> {
+    pub(crate) async fn uphold(self, leases: Vec<Renew>) -> Reply<Vec<Renewed>> {
         if leases.is_empty() {
             return self.answer(Ok(Vec::new()));
         }

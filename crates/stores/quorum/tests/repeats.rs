@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::port::*;
-use leasehold::quorum::{Quorum, Settings};
-use leasehold::{Capability, Error, Fence, Identity, Name, Outcome};
+use leasehold_core::port::*;
 use leasehold_core::quorum::epoch::Facts;
 use leasehold_core::quorum::{Ballot, Member, RenewedVote, Server, Vote};
 use leasehold_core::reference::{FENCES_KEPT_FOR, Reference};
+use leasehold_core::{
+    Capability, ClientId, Error, Fence, Identity, Name, Names, Outcome, RequestId, StoreOwner, StoreTime,
+};
+use leasehold_quorum::{Quorum, Settings};
 use tokio::sync::watch;
 
 /// How long a server is waited for.
@@ -136,7 +138,8 @@ impl Scene {
     fn new() -> Self {
         let servers = [0, 1, 2].map(Slow::new);
         let members = || servers.iter().map(|slow| Arc::new(Handle(slow.clone())) as Arc<dyn Member>).collect();
-        let settings = Settings { quarantine: Duration::ZERO, limit: Some(LIMIT), even: false };
+        let mut settings = Settings::default();
+        (settings.quarantine, settings.limit) = (Duration::ZERO, Some(LIMIT));
         let (quorum, _) = Quorum::new(members(), members(), &settings).unwrap();
         Self { servers, quorum }
     }

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 use leasehold_core::port::{Answered, Call};
 use leasehold_core::{Error, Moment, StoreTime};
 
-use super::Quorum;
+use crate::store::Quorum;
 
 /// What a server answers, with its clock where it tells that.
-pub(super) trait Reading {
+pub(crate) trait Reading {
     fn clock(&self) -> Option<StoreTime>;
 }
 
@@ -28,7 +28,7 @@ impl Reading for () {
 }
 
 /// Calls under way, each to one server.
-pub(super) struct InFlightCalls<T>(Vec<InFlight<T>>);
+pub(crate) struct InFlightCalls<T>(Vec<InFlight<T>>);
 
 struct InFlight<T> {
     server: usize,
@@ -38,11 +38,11 @@ struct InFlight<T> {
 }
 
 /// A call that ended.
-pub(super) struct Completed<T> {
-    pub(super) server: usize,
-    pub(super) round: u32,
-    pub(super) sent: Moment,
-    pub(super) reply: Result<T, Error>,
+pub(crate) struct Completed<T> {
+    pub(crate) server: usize,
+    pub(crate) round: u32,
+    pub(crate) sent: Moment,
+    pub(crate) reply: Result<T, Error>,
 }
 
 impl<T> Default for InFlightCalls<T> {
@@ -52,30 +52,30 @@ impl<T> Default for InFlightCalls<T> {
 }
 
 impl<T: Reading + Unpin> InFlightCalls<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    pub(super) fn send(&mut self, server: usize, round: u32, sent: Moment, call: Call<Result<T, Error>>) {
+    pub(crate) fn send(&mut self, server: usize, round: u32, sent: Moment, call: Call<Result<T, Error>>) {
         self.0.push(InFlight { server, round, sent, call });
     }
 
     /// Others that are under way as well.
-    pub(super) fn join(&mut self, mut others: Self) {
+    pub(crate) fn join(&mut self, mut others: Self) {
         self.0.append(&mut others.0);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Which servers have not answered.
-    pub(super) fn servers(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn servers(&self) -> impl Iterator<Item = usize> {
         self.0.iter().map(|flight| flight.server)
     }
 
     /// One that has ended, if any.
-    pub(super) fn poll(&mut self, quorum: &Quorum, task: &mut Context<'_>) -> Poll<Completed<T>> {
+    pub(crate) fn poll(&mut self, quorum: &Quorum, task: &mut Context<'_>) -> Poll<Completed<T>> {
         for at in 0..self.0.len() {
             if let Poll::Ready(reply) = Pin::new(&mut self.0[at].call).poll(task) {
                 let InFlight { server, round, sent, .. } = self.0.swap_remove(at);
@@ -89,7 +89,7 @@ impl<T: Reading + Unpin> InFlightCalls<T> {
     }
 
     /// One that has ended already, if any.
-    pub(super) fn ended(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
+    pub(crate) fn ended(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
         match self.poll(quorum, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(landed) => Some(landed),
             Poll::Pending => None,
@@ -97,7 +97,7 @@ impl<T: Reading + Unpin> InFlightCalls<T> {
     }
 
     /// The next that ends; none where there are no more.
-    pub(super) async fn next(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
+    pub(crate) async fn next(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
         if self.0.is_empty() {
             return None;
         }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 /// No verdict is missed by that: one needs so many answers, and every server that answers has moved its call at least once. Calls must be
 /// polled [`unconstrained`]: a runtime that puts a task off wakes it once, however many of its calls it did not let through.
 #[derive(Default)]
-pub(super) struct WakeThreshold(Arc<Count>);
+pub(crate) struct WakeThreshold(Arc<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -20,13 +20,13 @@ struct Count {
 }
 
 /// Polls a verdict's calls to the end, however much the task has done before.
-pub(super) fn unconstrained<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Unpin) -> impl Future<Output = T> {
+pub(crate) fn unconstrained<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Unpin) -> impl Future<Output = T> {
     tokio::task::unconstrained(poll_fn(poll))
 }
 
 impl WakeThreshold {
     /// What calls are to be polled with, where so many must move before there is anything to do.
-    pub(super) fn of(&self, calls: usize, task: &Waker) -> Waker {
+    pub(crate) fn of(&self, calls: usize, task: &Waker) -> Waker {
         let mut known = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|known| !known.will_wake(task)) {
             *known = Some(task.clone());

@@ -12,11 +12,11 @@ use foldhash::fast::RandomState;
 use leasehold_core::Moment;
 use tokio::sync::Notify;
 
-use super::host::{self, Host};
-use super::tasks;
+use crate::host::{self, Host};
+use crate::thread;
 
 /// Waits for something until then at most.
-pub(super) async fn within<T>(host: &Arc<dyn Host>, until: Moment, work: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(host: &Arc<dyn Host>, until: Moment, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut alarm) = (pin!(work), Alarm::new(host));
     poll_fn(|task| {
         if let Poll::Ready(done) = work.as_mut().poll(task) {
@@ -32,19 +32,19 @@ pub(super) async fn within<T>(host: &Arc<dyn Host>, until: Moment, work: impl Fu
 }
 
 /// One alarm, until it is dropped.
-pub(super) struct Alarm {
+pub(crate) struct Alarm {
     host: Arc<dyn Host>,
     set: Option<host::Alarm>,
 }
 
 impl Alarm {
     /// Not set.
-    pub(super) fn new(host: &Arc<dyn Host>) -> Self {
+    pub(crate) fn new(host: &Arc<dyn Host>) -> Self {
         Self { host: host.clone(), set: None }
     }
 
     /// Wakes this task then, if it is not set anew or dropped before.
-    pub(super) fn set(&mut self, when: Moment, waker: &Waker) {
+    pub(crate) fn set(&mut self, when: Moment, waker: &Waker) {
         if when != Moment::NEVER {
             self.set = Some(self.host.set_alarm(self.set, when, waker));
         }
@@ -61,7 +61,7 @@ impl Drop for Alarm {
 
 /// Rings the alarms of this process.
 #[derive(Default)]
-pub(super) struct TimerQueue {
+pub(crate) struct TimerQueue {
     state: Mutex<State>,
     earlier: Notify,
 }
@@ -75,11 +75,11 @@ struct State {
     looks_at: Option<Moment>,
 }
 
-pub(super) fn bell() -> &'static TimerQueue {
+pub(crate) fn bell() -> &'static TimerQueue {
     static BELL: OnceLock<&'static TimerQueue> = OnceLock::new();
     BELL.get_or_init(|| {
         let bell: &'static TimerQueue = Box::leak(Box::default());
-        if let Some(handle) = tasks::handle() {
+        if let Some(handle) = thread::handle() {
             handle.spawn(bell.ring());
         }
         bell
@@ -92,7 +92,7 @@ impl TimerQueue {
     }
 
     /// Wakes a task then; the alarm that was set before does not ring.
-    pub(super) fn set(&self, before: Option<host::Alarm>, when: Moment, waker: &Waker) -> host::Alarm {
+    pub(crate) fn set(&self, before: Option<host::Alarm>, when: Moment, waker: &Waker) -> host::Alarm {
         let mut state = self.state();
         let alarm = match before {
             Some(same) if same.when == when => same,
@@ -114,7 +114,7 @@ impl TimerQueue {
     }
 
     /// In a forked child the mutex may be locked for ever. One that is left behind wakes somebody once for nothing.
-    pub(super) fn forget(&self, alarm: host::Alarm) {
+    pub(crate) fn forget(&self, alarm: host::Alarm) {
         if let Ok(mut state) = self.state.try_lock() {
             state.wakers.remove(&alarm.number);
         }

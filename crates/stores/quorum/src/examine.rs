@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{Check, Error, Verdict};
-use leasehold_redis::{Config, Seen, examine_member};
+use leasehold_redis::{Seen, examine_member};
+
+use crate::config::Config;
+use crate::error;
 
 /// Clocks that differ by more are worth a word.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(500);
@@ -16,16 +19,23 @@ const CLOCKS_PART: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// Where not one of them can be reached.
-pub(crate) async fn examine(configs: &[Config]) -> Result<Vec<Check>, Error> {
+///
+/// # Cancel safety
+///
+/// It only looks: dropping the future leaves nothing behind.
+pub async fn examine(config: &Config) -> Result<Vec<Check>, Error> {
     let mut found = Vec::new();
     // Not all at once: that would tell of the load that it makes itself.
-    for config in configs {
-        found.push((config.label(), examine_member(config).await));
+    for server in config.servers() {
+        found.push((server.label(), examine_member(server).await));
     }
-    let majority = configs.len() / 2 + 1;
+    let majority = config.servers().len() / 2 + 1;
     let reached = found.iter().filter(|(_, seen)| seen.is_ok()).count();
-    if let (0, Some((_, Err(error)))) = (reached, found.first()) {
-        return Err(none_reached(error, &found));
+    if let (0, Some((_, Err(first)))) = (reached, found.first()) {
+        return Err(error::none_reached(
+            first,
+            found.iter().filter_map(|(label, seen)| Some((*label, seen.as_ref().err()?))),
+        ));
     }
     let mut checks = Vec::new();
     let mut servers = Vec::new();
@@ -41,12 +51,6 @@ pub(crate) async fn examine(configs: &[Config]) -> Result<Vec<Check>, Error> {
     checks.push(different(&servers));
     checks.push(clocks(&servers));
     Ok(checks)
-}
-
-fn none_reached(first: &Error, found: &[(&str, Result<Seen, Error>)]) -> Error {
-    let each = found.iter().filter_map(|(label, seen)| Some(format!("{label}: {}", seen.as_ref().err()?.message())));
-    let what = format!("no server can be reached: {}", each.collect::<Vec<_>>().join("; "));
-    Error::new(first.kind(), first.operation(), what)
 }
 
 fn labelled(label: &str, mut check: Check) -> Check {

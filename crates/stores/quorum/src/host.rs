@@ -8,8 +8,7 @@ use std::task::Waker;
 
 use leasehold_core::{Error, Moment};
 
-use super::{tasks, timer_queue};
-use crate::random;
+use crate::{thread, timer_queue};
 
 /// Work that nobody waits for.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -63,14 +62,14 @@ impl Host for Machine {
     }
 
     fn spawn(&self, work: Work) {
-        if let Some(handle) = tasks::handle() {
+        if let Some(handle) = thread::handle() {
             handle.spawn(work);
         }
     }
 
     fn seed(&self) -> Result<u64, Error> {
         // Asked for before anything else: without this thread nothing could be done later.
-        tasks::start()?;
-        random::seed()
+        thread::start()?;
+        leasehold_clock::seed()
     }
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use leasehold_core::port::{Answered, Release, ReleaseScope, Released, Reply};
 use leasehold_core::quorum::{Hold, PerServer, Sweep, Vote};
+use leasehold_core::task_tracker::TaskGuard;
 use leasehold_core::{Error, Moment, RequestId, lease};
 
-use super::acquire::voted_late;
-use super::calls::{Completed, InFlightCalls};
-use super::timer_queue::Alarm;
-use super::wake_threshold::{WakeThreshold, unconstrained};
-use super::{Held, Quorum, State};
-use crate::task_guard::TaskGuard;
+use crate::acquire::voted_late;
+use crate::server_calls::{Completed, InFlightCalls};
+use crate::state::{Held, State};
+use crate::store::Quorum;
+use crate::timer_queue::Alarm;
+use crate::wake_threshold::{WakeThreshold, unconstrained};
 
 /// Whoever gives back is answered by then, though servers are silent.
 const ANSWER: Duration = Duration::from_millis(1_500);
@@ -22,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Sweeps under way, with what is sent to each server.
-pub(super) struct Sweeping {
+pub(crate) struct Sweeping {
     quorum: Quorum,
     sweeps: Vec<(Sweep, Release)>,
     quietly: bool,
@@ -32,11 +33,11 @@ pub(super) struct Sweeping {
     quota: WakeThreshold,
     alarm: Alarm,
     /// Until every server was heard of: a process that ends must not leave locks behind.
-    errand: Option<TaskGuard>,
+    task: Option<TaskGuard>,
 }
 
 impl Sweeping {
-    pub(super) fn new(
+    pub(crate) fn new(
         quorum: &Quorum,
         sweeps: Vec<(Sweep, Release)>,
         late: Option<(Hold, InFlightCalls<Answered<Vote>>)>,
@@ -51,7 +52,7 @@ impl Sweeping {
             late,
             quota: WakeThreshold::default(),
             alarm: Alarm::new(quorum.host()),
-            errand: Some(quorum.shared.errands.begin()),
+            task: Some(quorum.shared.releases.begin()),
         }
     }
 
@@ -106,15 +107,15 @@ impl Sweeping {
     }
 
     /// Whether nothing is left to be done as it stands; nobody is woken for what is.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     /// Ready when nothing is left to be done.
-    pub(super) fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
         while self.step(task) | self.hear_votes(task) {}
         if self.sweeps.iter().all(|(sweep, _)| sweep.is_heard()) {
-            self.errand = None;
+            self.task = None;
         }
         if self.is_done() {
             return Poll::Ready(());
@@ -140,14 +141,14 @@ impl Sweeping {
 
 impl Quorum {
     /// Goes on in the background with what is left to be given back.
-    pub(super) fn go_on(&self, mut sweeping: Sweeping) {
+    pub(crate) fn go_on(&self, mut sweeping: Sweeping) {
         if sweeping.is_done() || self.shared.is_forked() {
             return;
         }
         self.spawn(async move { std::future::poll_fn(|task| sweeping.poll(task)).await });
     }
 
-    pub(super) async fn give(self, request: Release) -> Reply<Released> {
+    pub(crate) async fn give(self, request: Release) -> Reply<Released> {
         let mut releasing = Releasing(Some(self.sweep_of(request)));
         let verdict = unconstrained(|task| match &mut releasing.0 {
             Some(sweeping) => sweeping.poll_verdict(task),

@@ -6,26 +6,26 @@ use leasehold_core::port::Reply;
 use leasehold_core::quorum::{Ballot, Vote, Voted};
 use leasehold_core::{Fence, Moment, Name, RequestId, StoreTime, backoff};
 
-use super::Quorum;
-use super::calls::{Completed, InFlightCalls};
+use crate::server_calls::{Completed, InFlightCalls};
+use crate::store::Quorum;
 
 /// So often a server is asked where somebody else is trying just then.
 const TRIES: u32 = 6;
 
 /// A server that does not have what is held.
-pub(super) struct MissingReplica {
-    pub(super) server: usize,
-    pub(super) request: RequestId,
-    pub(super) name: Name,
-    pub(super) fence: Fence,
+pub(crate) struct MissingReplica {
+    pub(crate) server: usize,
+    pub(crate) request: RequestId,
+    pub(crate) name: Name,
+    pub(crate) fence: Fence,
     /// For how long it is to have it.
-    pub(super) term: Duration,
+    pub(crate) term: Duration,
 }
 
 impl Quorum {
     /// Asks every server that lacks a lease; one where somebody else is trying just then is asked again, so that a lock that many want
     /// does not end with the servers that forgot it.
-    pub(super) async fn ask_anew(&self, mut lacking: Vec<MissingReplica>) {
+    pub(crate) async fn ask_anew(&self, mut lacking: Vec<MissingReplica>) {
         for tries in 0..TRIES {
             if tries > 0 {
                 let pause = backoff::retry_pause(&mut self.state().rng, tries);
