@@ -133,7 +133,7 @@ async fn large_strings() -> Checked {
         for key in ["leasehold_fence:{x}", "redisson_lock_token:{x}", "leasehold_fence:{held}"] {
             server.command(&["SETRANGE", key, &(LARGE - 1).to_string(), "x"])?;
         }
-        let before = number_in(&server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
+        let before = number_in(server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
         assert_eq!(
             client.lock("x").try_acquire().await.expect_err("it is no fence").kind(),
             ErrorKind::Unfit,
@@ -142,7 +142,7 @@ async fn large_strings() -> Checked {
         held.release().await.ok();
         client.break_lock("x", BreakOptions::from(Break::Now).reset_fence()).await?;
         client.lock("x").try_acquire().await?.granted().ok_or("it is busy")?.release().await?;
-        let after = number_in(&server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
+        let after = number_in(server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
         assert!(after - before < LARGE / 2, "{layout}: {before} before, {after} after");
     }
     Ok(())
