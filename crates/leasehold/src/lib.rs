@@ -34,43 +34,25 @@
 //! Options ride in the query of every URL: `?keep=10s` is the lease of kept locks that do not say otherwise, `?budget=50ms` for how
 //! long a lock is passed from task to task before other processes get their turn (`0ms`: never).
 
-mod acquire_call;
-mod background;
 pub mod blocking;
 mod client;
-mod event;
-mod examine;
-mod gate;
+mod group;
 mod guard;
-mod handle;
-mod holder;
-mod in_flight;
-mod keeper;
-mod layer;
 mod lock;
-mod lost;
-mod mailbox;
-mod multi;
-mod panic_guard;
-mod random;
-mod registry;
-mod secret;
-mod shell;
-mod stats;
-mod sync;
+mod runtime;
 
+pub use client::event::{Event, Listener};
+pub use client::examine::{examine, unmade};
+pub use client::layer::Layer;
+pub use client::stats::{Calls, Stats};
+pub use client::status::{Holder, Status};
+pub use client::url::without_password;
 pub use client::{Client, ClientBuilder};
-pub use event::{Event, Listener};
-pub use examine::{examine, unmade};
-pub use gate::{FenceGate, Passed};
+pub use group::{LostMember, MultiGuard, MultiLock, lock_all};
 pub use guard::Guard;
-pub use holder::{Holder, Status};
-pub use layer::Layer;
+pub use guard::fence_gate::{FenceGate, Passed};
+pub use guard::lost::{FailedRenewal, LossReport, LostSignal};
 pub use lock::{Attempt, Lock};
-pub use lost::{FailedRenewal, LossReport, LostSignal};
-pub use multi::{LostMember, MultiGuard, MultiLock, lock_all};
-pub use registry::without_password;
-pub use stats::{Calls, Stats};
 
 pub use leasehold_core::port::{Break, BreakOptions};
 pub use leasehold_core::table::{How, Loss};

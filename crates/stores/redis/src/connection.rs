@@ -15,10 +15,10 @@ use redis::{Arg, AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, Ser
 use crate::config::Config;
 use crate::driver::Driver;
 use crate::error;
-use crate::runtime::Thread;
 use crate::script::Script;
 use crate::socket::Socket;
 use crate::subscriptions::Subscriptions;
+use crate::thread::Thread;
 
 /// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
 /// second and a half, and must not sleep for longer than two once the server is back.

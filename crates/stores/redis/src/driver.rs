@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, unconstrained};
 use tokio::time::{Sleep, sleep};
 
-use crate::runtime::Thread;
+use crate::thread::Thread;
 
 /// A caller that writes for longer is not being served. Nobody else is to wait for it.
 const STALLED: Duration = Duration::from_millis(10);

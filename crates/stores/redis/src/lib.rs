@@ -24,11 +24,11 @@ mod legible;
 mod list;
 mod member;
 mod reply;
-mod runtime;
 mod script;
 mod socket;
 mod store;
 mod subscriptions;
+mod thread;
 mod waitlist_cache;
 mod wire;
 

@@ -22,9 +22,9 @@ use crate::error;
 use crate::keys::{self, Space};
 use crate::list;
 use crate::reply;
-use crate::runtime::Thread;
 use crate::script::{Script, Scripts};
 use crate::subscriptions::Subscriptions;
+use crate::thread::Thread;
 use crate::waitlist_cache::WaitlistCache;
 
 /// A server of Redis.

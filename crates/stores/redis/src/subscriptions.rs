@@ -15,7 +15,7 @@ use leasehold_core::{ClientId, Moment, Name};
 use crate::config::Layout;
 use crate::connection::Connection;
 use crate::keys::Space;
-use crate::runtime::Thread;
+use crate::thread::Thread;
 
 /// What a release of ours says on Redisson's channel. Redisson reads it as its own 0, and we know that the first in line was told.
 const OURS: &[u8] = b"-0";

@@ -8,8 +8,8 @@ use redis::Value;
 use super::info::Info;
 use super::{Server, findings};
 use crate::config::Config;
-use crate::runtime::Thread;
 use crate::store::Redis;
+use crate::thread::Thread;
 
 /// What was found at one server of a quorum.
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ use leasehold_core::{Check, Error, ErrorKind, Store, Verdict};
 use redis::{Cmd, Value};
 
 use crate::config::Config;
-use crate::runtime::Thread;
 use crate::store::Redis;
+use crate::thread::Thread;
 use info::Info;
 
 pub use member::{Seen, examine_member};

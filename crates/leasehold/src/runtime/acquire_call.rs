@@ -11,13 +11,13 @@ use leasehold_core::{Error, ErrorKind, Moment, Names};
 use smallvec::SmallVec;
 use tokio::time::Sleep;
 
-use crate::background::Remains;
-use crate::event::Event;
-use crate::holder::Holder;
-use crate::in_flight::{Completed, InFlight};
-use crate::mailbox::Mailbox;
-use crate::panic_guard::Panic;
-use crate::shell::{Recipient, Shell};
+use crate::client::event::Event;
+use crate::client::status::Holder;
+use crate::runtime::background::Remains;
+use crate::runtime::in_flight::{Completed, InFlight};
+use crate::runtime::mailbox::Mailbox;
+use crate::runtime::panic_guard::Panic;
+use crate::runtime::shell::{Recipient, Shell};
 
 /// What asking came to.
 pub(crate) enum Outcome {
@@ -81,7 +81,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Before the mutex is let go, one who has to wait must have a mailbox, and one who is done must have none.
-    fn be_reachable(&mut self, state: &mut crate::shell::State, told: Option<&TaskEffect>) {
+    fn be_reachable(&mut self, state: &mut crate::runtime::shell::State, told: Option<&TaskEffect>) {
         match (told, &self.mailbox) {
             (None | Some(TaskEffect::Sleep(_)), None) => {
                 let mailbox = Arc::new(Mailbox::default());

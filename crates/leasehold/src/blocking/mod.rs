@@ -3,7 +3,7 @@
 //! It blocks the thread, so an async task that calls it gets an error. Where tokio lets a thread block (`spawn_blocking`,
 //! `block_in_place`) it works.
 
-mod multi;
+mod group;
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,11 +18,11 @@ use leasehold_core::port::BreakOptions;
 use leasehold_core::table::Loss;
 use leasehold_core::{Error, ErrorKind, Fence, Owner, WaitMode};
 
-pub use multi::{MultiGuard, MultiLock, lock_all};
+pub use group::{MultiGuard, MultiLock, lock_all};
 
-use crate::holder::{Holder, Status};
-use crate::lost::LostSignal;
-use crate::random;
+use crate::client::status::{Holder, Status};
+use crate::guard::lost::LostSignal;
+use crate::runtime::random;
 
 thread_local! {
     /// Who this thread is, in every client.

@@ -3,15 +3,15 @@
 //! What to do next is decided in [`leasehold_core::multi`]; here it is done. Nothing here waits for a lock while it holds another.
 
 mod acquisition;
+mod group_guard;
 mod group_queue;
-mod guard;
-mod plan;
+mod parts;
 
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Owner};
 
-pub use guard::{LostMember, MultiGuard};
+pub use group_guard::{LostMember, MultiGuard};
 
 use crate::lock::{Attempt, Lock, Patience, end_of_wait};
 
@@ -120,7 +120,7 @@ impl MultiLock {
     }
 
     async fn attempt(&self, patience: Patience) -> Result<Attempt<MultiGuard>, Error> {
-        let parts = plan::parts(&self.locks, self.owner.as_ref())?;
+        let parts = parts::parts(&self.locks, self.owner.as_ref())?;
         Box::pin(acquisition::take(parts, patience)).await
     }
 }

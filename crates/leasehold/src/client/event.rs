@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold_core::table::{How, Loss};
 use leasehold_core::{Error, Fence, Name};
 
-use crate::holder::Holder;
-use crate::lost::LossReport;
+use crate::client::status::Holder;
+use crate::guard::lost::LossReport;
 
 /// Something that a client did or that happened to it.
 ///

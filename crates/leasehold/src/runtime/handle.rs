@@ -6,7 +6,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::shell::Shell;
+use crate::runtime::shell::Shell;
 
 /// One of the handles. As cheap to clone as the shell's own `Arc`.
 #[derive(Clone)]

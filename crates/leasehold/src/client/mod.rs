@@ -1,30 +1,29 @@
 //! A client: one per process and store. It owns the connections, the local table and the keeper.
 
+mod builder;
+pub(crate) mod event;
+pub(crate) mod examine;
+pub(crate) mod layer;
+mod password_file;
+pub(crate) mod stats;
+pub(crate) mod status;
+pub(crate) mod url;
+
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_core::port::{About, BreakOptions, BreakRefusal, Broken};
-use leasehold_core::table::{Input, Settings, Table};
-use leasehold_core::{Capability, Error, ErrorKind, Identity, Name, Names, Options, PasswordSource, Store, StoreClock};
+use leasehold_core::table::Input;
+use leasehold_core::{Capability, Error, ErrorKind, Identity, Name, Names, Options, Store};
 
-use crate::event::Listener;
-use crate::handle::Handle;
-use crate::holder::Status;
-use crate::keeper::Keeper;
-use crate::layer::Layer;
 use crate::lock::Lock;
-use crate::random;
-use crate::registry::StoreUrl;
-use crate::secret;
-use crate::shell::{Recipient, Shell};
-use crate::stats::Stats;
+use crate::runtime::handle::Handle;
+use crate::runtime::shell::Recipient;
+pub use builder::ClientBuilder;
+use builder::Source;
+use stats::Stats;
+use status::Status;
 
-/// An acquire is not executed by the store later than this after it was sent.
-const CALL_LIMIT: Duration = Duration::from_secs(2);
-/// How long a waiting acquire goes on trying while the store has not answered it once.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How many locks [`Client::list`] fetches at a time.
 const PAGE: usize = 1_000;
 
@@ -50,139 +49,6 @@ pub struct Client {
     pub(crate) shell: Handle,
     options: Arc<Options>,
     about: Arc<About>,
-}
-
-/// Settings of a client before it connects.
-pub struct ClientBuilder {
-    source: Source,
-    layers: Vec<Box<dyn Layer>>,
-    listener: Option<Arc<dyn Listener>>,
-    about: About,
-    options: Option<Options>,
-    password: Option<PasswordSource>,
-}
-
-enum Source {
-    Url(String),
-    Stores { callers: Arc<dyn Store>, keepers: Arc<dyn Store> },
-}
-
-impl ClientBuilder {
-    fn new(source: Source) -> Self {
-        let host = leasehold_clock::host().map(Into::into);
-        let about = About { host, pid: Some(std::process::id()), label: None };
-        Self { source, layers: Vec::new(), listener: None, about, options: None, password: None }
-    }
-
-    /// Puts a layer of your own around the store. Later layers stand further out.
-    #[must_use]
-    pub fn layer(mut self, layer: impl Layer + 'static) -> Self {
-        self.layers.push(Box::new(layer));
-        self
-    }
-
-    /// Hears every event.
-    #[must_use]
-    pub fn listener(mut self, listener: impl Listener) -> Self {
-        self.listener = Some(Arc::new(listener));
-        self
-    }
-
-    /// The name of this machine, for people who look who holds a lock. Default: the name it gives itself.
-    #[must_use]
-    pub fn host(mut self, host: impl AsRef<str>) -> Self {
-        self.about.host = Some(host.as_ref().into());
-        self
-    }
-
-    /// What locks have where they say nothing else; takes the place of the URL's own `keep` and `budget`.
-    #[must_use]
-    pub fn defaults(mut self, options: Options) -> Self {
-        self.options = Some(options);
-        self
-    }
-
-    /// The password for a store that logs in, where the URL has none; others take no notice of it.
-    #[must_use]
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(PasswordSource::fixed(password));
-        self
-    }
-
-    /// The same, in a file that is read again with every connection: a new password needs no restart. The end of its last line is no
-    /// part of it. A pipe is read once.
-    #[must_use]
-    pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.password = Some(secret::file(path.into()));
-        self
-    }
-
-    /// The same, from wherever you keep it: `source` is asked with every connection, on a thread of the store's.
-    #[must_use]
-    pub fn password_source(mut self, source: impl Fn() -> Result<String, Error> + Send + Sync + 'static) -> Self {
-        self.password = Some(PasswordSource::new(source));
-        self
-    }
-
-    /// The URL, where there is one, with the password that goes with it.
-    pub(crate) fn url(&self) -> Result<Option<StoreUrl>, Error> {
-        match &self.source {
-            Source::Stores { .. } => Ok(None),
-            Source::Url(url) => Ok(Some(StoreUrl::parse(url)?.with_password(self.password.clone()))),
-        }
-    }
-
-    /// Connects, and learns the store's clock.
-    ///
-    /// # Errors
-    ///
-    /// A wrong URL or option; a store that cannot be reached or is unfit.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves nothing behind.
-    pub async fn connect(self) -> Result<Client, Error> {
-        let keeper = Keeper::spawn()?;
-        let unlayered = self.layers.iter().all(|layer| layer.hands_hints_on()) && matches!(self.source, Source::Url(_));
-        let (callers, keepers, options) = match self.source {
-            Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
-            Source::Url(url) => {
-                let url = StoreUrl::parse(&url)?.with_password(self.password);
-                let (callers, keepers) = url.connect().await?;
-                let defaults = url.defaults_for(&callers.capability());
-                (callers, keepers, defaults)
-            }
-        };
-        let options = self.options.unwrap_or(options);
-        let wrap = |store| self.layers.iter().fold(store, |store, layer| layer.layer(store));
-        let (callers, keepers) = (wrap(callers), wrap(keepers));
-        let labelled = |error: Error| error.during("connect").on_store(callers.label());
-        options.check(&callers.capability()).map_err(labelled)?;
-        let sent = leasehold_clock::now();
-        let answered = callers.clock().await.map_err(|error| error.on_store(callers.label()))?;
-        let client = random::client_id()?;
-        let table = Table::new(Settings {
-            client,
-            hints: callers.capability().hints,
-            unlayered,
-            call_limit: CALL_LIMIT,
-            patience: PATIENCE,
-            clock: StoreClock::new(sent, leasehold_clock::now(), answered.at),
-            seed: leasehold_clock::seed()?,
-            planted: Default::default(),
-        });
-        let (handle, waker) = (keeper.handle.clone(), keeper.waker.clone());
-        let shell = Arc::new(Shell::new(client, callers, keepers, handle, self.listener, waker, table));
-        shell.store.watch_held(client, shell.hint_sink());
-        keeper.keep(shell.clone());
-        Ok(Client { shell: Handle::new(shell), options: Arc::new(options), about: Arc::new(self.about) })
-    }
-}
-
-impl fmt::Debug for ClientBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder").field("layers", &self.layers.len()).finish_non_exhaustive()
-    }
 }
 
 impl Client {

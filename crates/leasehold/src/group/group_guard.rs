@@ -13,7 +13,7 @@ use leasehold_core::{Error, Fence, Moment, Name};
 
 use super::group_queue;
 use crate::guard::Guard;
-use crate::lost::LostSignal;
+use crate::guard::lost::LostSignal;
 
 /// Stands for locks of several stores that are held together. It is valid while all of them are, and lost when one of them is.
 ///

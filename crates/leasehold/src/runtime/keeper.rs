@@ -12,8 +12,8 @@ use leasehold_core::{Error, ErrorKind, Moment};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 
-use crate::panic_guard::{self, caught};
-use crate::shell::{Recipient, Shell};
+use crate::runtime::panic_guard::{self, caught};
+use crate::runtime::shell::{Recipient, Shell};
 
 /// The longest sleep while anything is held, or was a moment ago.
 const LOOK: Duration = Duration::from_millis(100);

@@ -18,15 +18,15 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::background::Remains;
-use crate::event::{Event, Listener};
-use crate::in_flight::InFlight;
-use crate::keeper::{Waker, WallWatch};
-use crate::lost::{LossReport, LostCell};
-use crate::mailbox::Mailbox;
-use crate::panic_guard::contained;
-use crate::stats::Stats;
-use crate::sync::{Mutex, MutexGuard};
+use crate::client::event::{Event, Listener};
+use crate::client::stats::Stats;
+use crate::guard::lost::{LossReport, LostCell};
+use crate::runtime::background::Remains;
+use crate::runtime::in_flight::InFlight;
+use crate::runtime::keeper::{Waker, WallWatch};
+use crate::runtime::mailbox::Mailbox;
+use crate::runtime::panic_guard::contained;
+use crate::runtime::sync::{Mutex, MutexGuard};
 use leasehold_core::task_tracker::{TaskGuard, TaskTracker};
 
 /// So many names in use are looked through at each step of a client whose keeper rests.

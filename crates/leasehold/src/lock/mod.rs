@@ -1,6 +1,6 @@
 //! A lock: a name with options. Cheap to make and to clone; nothing is asked of the store before it is acquired.
 
-mod unguarded;
+mod detached;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use leasehold_core::table::AcquireRequest;
 use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
-use crate::acquire_call::{AcquireCall, Outcome, waited};
-use crate::event::Event;
+use crate::client::event::Event;
+use crate::client::status::Holder;
 use crate::guard::Guard;
-use crate::handle::Handle;
-use crate::holder::Holder;
-use crate::random;
+use crate::runtime::acquire_call::{AcquireCall, Outcome, waited};
+use crate::runtime::handle::Handle;
+use crate::runtime::random;
 
 /// The longest time to wait.
 const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);

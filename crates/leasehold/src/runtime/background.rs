@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold_core::table::{Answer, Input, Sending, TaskEffect};
 use leasehold_core::{Name, Names};
 
-use crate::event::Event;
-use crate::in_flight::{Completed, InFlight};
-use crate::panic_guard;
-use crate::shell::{Recipient, Shell};
+use crate::client::event::Event;
+use crate::runtime::in_flight::{Completed, InFlight};
+use crate::runtime::panic_guard;
+use crate::runtime::shell::{Recipient, Shell};
 use leasehold_core::task_tracker::TaskGuard;
 
 /// What remains to be done with the answer to a call whose caller has gone.

@@ -1,5 +1,8 @@
 //! A guard: the value that stands for a lease in a program.
 
+pub(crate) mod fence_gate;
+pub(crate) mod lost;
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,13 +14,13 @@ use leasehold_core::table::{Grant, HoldId, Input, Loss, TaskEffect};
 use leasehold_core::{Error, ErrorKind, Fence, Name, Names, Owner, RequestId, options};
 use smallvec::SmallVec;
 
-use crate::acquire_call::{AcquireCall, Alarm};
-use crate::background::Remains;
-use crate::event::Event;
-use crate::handle::Handle;
-use crate::in_flight::{Completed, InFlight, unknown};
-use crate::lost::{FailedRenewal, LossReport, LostCell, LostSignal};
-use crate::shell::{Effects, Recipient, Shell};
+use crate::client::event::Event;
+use crate::guard::lost::{FailedRenewal, LossReport, LostCell, LostSignal};
+use crate::runtime::acquire_call::{AcquireCall, Alarm};
+use crate::runtime::background::Remains;
+use crate::runtime::handle::Handle;
+use crate::runtime::in_flight::{Completed, InFlight, unknown};
+use crate::runtime::shell::{Effects, Recipient, Shell};
 
 /// Stands for a lock that is held, or for several that were taken together.
 ///

@@ -17,7 +17,7 @@ const PIPE_OPENS_WITHIN: Duration = Duration::from_secs(1);
 const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The password that stands in a file: all of it, but for the end of its last line.
-pub(crate) fn file(path: PathBuf) -> PasswordSource {
+pub(super) fn source(path: PathBuf) -> PasswordSource {
     let last = Mutex::new(Last::Unread);
     PasswordSource::new(move || {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +127,7 @@ mod tests {
     fn a_file_is_read_again_and_its_last_line_end_is_not_part_of_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("password");
-        let source = file(path.clone());
+        let source = source(path.clone());
         for (text, password) in [("one\n", "one"), ("two", "two"), ("three \r\n", "three "), ("a\n\n", "a\n")] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(source.read().unwrap(), password);
@@ -148,11 +148,11 @@ mod tests {
         ] {
             let path = folder.path().join("file");
             std::fs::write(&path, text).unwrap();
-            let error = file(path).read().unwrap_err();
+            let error = source(path).read().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadArgument);
             assert!(error.to_string().contains(why) && !error.to_string().contains("secret"), "{error}");
         }
-        let error = file(folder.path().join("none")).read().unwrap_err();
+        let error = source(folder.path().join("none")).read().unwrap_err();
         assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains("cannot be read"), "{error}");
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let source = file(path.clone());
+        let source = source(path.clone());
         for _ in 0..2 {
             let error = source.read().unwrap_err();
             assert!(error.is_retryable() && error.to_string().contains("nobody has written to"), "{error}");

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use leasehold_core::table::TaskEffect;
 use smallvec::SmallVec;
 
-use crate::sync::Mutex;
+use crate::runtime::sync::Mutex;
 
 /// One waiting task's mail.
 #[derive(Default)]

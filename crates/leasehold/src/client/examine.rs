@@ -5,10 +5,10 @@ use std::time::Instant;
 use leasehold_core::port::{Break, BreakOptions};
 use leasehold_core::{Check, Error, ErrorKind, Fencing, Verdict};
 
+use crate::client::url::StoreUrl;
 use crate::client::{Client, ClientBuilder};
 use crate::lock::Attempt;
-use crate::random;
-use crate::registry::StoreUrl;
+use crate::runtime::random;
 
 /// Whether there is a store already: for those who only want to look. One that is made by the first who connects, as a file is, and
 /// was not made yet, is told by its label.

@@ -14,10 +14,10 @@ mod tests {
     use leasehold_core::{ClientId, Name, Names, Options, Store, StoreClock};
     use shuttle::sync::atomic::{AtomicU32, Ordering};
 
-    use crate::handle::Handle;
-    use crate::keeper::Waker;
     use crate::lock::Lock;
-    use crate::shell::Shell;
+    use crate::runtime::handle::Handle;
+    use crate::runtime::keeper::Waker;
+    use crate::runtime::shell::Shell;
 
     /// A client whose keeper never comes: leases are long, and nothing here waits for a timer.
     fn shell(background: &tokio::runtime::Runtime) -> Handle {

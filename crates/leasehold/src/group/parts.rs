@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use leasehold_core::{Error, ErrorKind, Identity, Name, Names, Owner};
 
-use crate::handle::Handle;
 use crate::lock::Lock;
-use crate::random;
+use crate::runtime::handle::Handle;
+use crate::runtime::random;
 
 /// What one step of one store takes.
 pub(super) struct Part {

@@ -9,14 +9,14 @@ use leasehold_core::backoff::{self, Rng};
 use leasehold_core::multi::{GroupAcquire, Step};
 use leasehold_core::{Error, Moment};
 
+use super::group_guard::{MultiGuard, give_back};
 use super::group_queue::GroupWaiter;
-use super::guard::{MultiGuard, give_back};
-use super::plan::{self, Part};
-use crate::acquire_call::Alarm;
+use super::parts::{self, Part};
+use crate::client::status::Holder;
 use crate::guard::Guard;
-use crate::handle::Handle;
-use crate::holder::Holder;
 use crate::lock::{Attempt, Patience};
+use crate::runtime::acquire_call::Alarm;
+use crate::runtime::handle::Handle;
 
 /// How long stores are asked again who do not answer, before anything is taken.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ async fn prepared(parts: &mut [Part], once: bool, limit: Option<Moment>, rng: &m
     let timer = parts[0].client().clone();
     let patient = leasehold_clock::now() + PATIENCE;
     for attempt in 0.. {
-        let error = match until(&timer, limit, pin!(plan::prepare(parts))).await {
+        let error = match until(&timer, limit, pin!(parts::prepare(parts))).await {
             None => return Ok(false),
             Some(Ok(())) => break,
             Some(Err(error)) => error,
@@ -132,7 +132,7 @@ impl Taking {
         match part.lock.attempt_for(part.owner.clone(), patience).await {
             Ok(Attempt::Granted(guard)) if guard.has_entered() => {
                 // It came to hold it after it was looked whether it does. What was entered is left again.
-                let error = plan::already_held(part.client(), guard.name());
+                let error = parts::already_held(part.client(), guard.name());
                 self.guards[at] = Some(guard);
                 return Err(self.fails(error).await);
             }

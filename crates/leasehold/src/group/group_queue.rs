@@ -12,8 +12,8 @@ use leasehold_core::multi::{Arrival, GroupQueue, YieldedPlace};
 use tokio::sync::Notify;
 
 use super::acquisition::until;
-use super::plan::Part;
-use crate::handle::Handle;
+use super::parts::Part;
+use crate::runtime::handle::Handle;
 
 static HALL: Mutex<Room> = Mutex::new(Room { hall: GroupQueue::new(), gone: None });
 

@@ -10,7 +10,7 @@ use leasehold_core::port::{Acquired, Call, Released, Renewed, Reply};
 use leasehold_core::table::{Answer, Context};
 use leasehold_core::{Error, ErrorKind, Outcome};
 
-use crate::panic_guard::{Panic, caught};
+use crate::runtime::panic_guard::{Panic, caught};
 
 /// A call on its way. It is finished by whoever holds it: the caller, or the background after the caller has gone. Whoever drops
 /// it unfinished owes the table its [`InFlight::lost`].
