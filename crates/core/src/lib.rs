@@ -21,7 +21,6 @@ pub mod name;
 pub mod options;
 pub mod owner;
 pub mod password;
-pub mod planted;
 pub mod port;
 pub mod quorum;
 pub mod reference;

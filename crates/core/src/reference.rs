@@ -15,7 +15,6 @@ use crate::fence::{Block, Fence, Memory, Reservation};
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::owner::{ClientId, RequestId, StoreOwner};
-use crate::planted::{Bug, Planted};
 use crate::port::{
     About, Acquire, Acquired, Break, BreakOptions, BreakRefusal, Broken, Busy, Cooldown, Granted, Holder, Inspected,
     Mode, Notification, Release, ReleaseScope, Released, Renew, Renewed,
@@ -45,7 +44,6 @@ pub struct Reference {
     enlisted_for: Duration,
     /// With this many records those are looked for that nobody will ask for again.
     sweep_at: usize,
-    planted: Planted,
 }
 
 /// All that is known of a name. A store that keeps rows elsewhere loads one, lets the rules here change it, and saves it.
@@ -134,7 +132,6 @@ impl Reference {
             memory: Memory::Lasting,
             enlisted_for: ENLISTED_FOR,
             sweep_at: SWEEP_MIN,
-            planted: Planted::default(),
         }
     }
 
@@ -153,11 +150,6 @@ impl Reference {
         self
     }
 
-    /// Switches one known bug on, for a simulation that must catch it.
-    pub fn plant(&mut self, planted: Planted) {
-        self.planted = planted;
-    }
-
     /// Takes names, all or none.
     ///
     /// # Errors
@@ -171,7 +163,7 @@ impl Reference {
             return Err(Error::new(ErrorKind::Unfit, "acquire", what));
         }
         // Late, but granted before: the same answer again, for this copy of the sending may be the only one that is answered.
-        if now > request.not_after && !self.has(now, request) && !self.planted.is(Bug::NotAfterIgnored) {
+        if now > request.not_after && !self.has(now, request) {
             return Ok(Acquired::TooLate);
         }
         self.forget(now);
@@ -188,10 +180,10 @@ impl Reference {
                 return refusal;
             }
         }
-        let (memory, planted) = (self.memory, self.planted);
+        let memory = self.memory;
         let grants = names.iter().map(|name| {
             let record = self.records.entry(name.clone()).or_default();
-            record.grant(now, request, memory, planted)
+            record.grant(now, request, memory)
         });
         Ok(Acquired::Granted(grants.collect()))
     }
@@ -256,11 +248,9 @@ impl Reference {
     }
 
     fn renew_one(&mut self, now: StoreTime, renew: &Renew) -> Renewed {
-        let planted = self.planted;
-        let Some(row) = self.row(now, &renew.lease, planted.is(Bug::RenewalRevives)) else { return Renewed::Lost };
-        let revives = planted.is(Bug::RenewalRevives);
-        let meant = |hold: &Hold| renew.hold.is_none_or(|id| id == hold.request) && (hold.expires > now || revives);
-        if row.broken && !planted.is(Bug::BrokenRenewed) {
+        let Some(row) = self.row(now, &renew.lease) else { return Renewed::Lost };
+        let meant = |hold: &Hold| renew.hold.is_none_or(|id| id == hold.request) && hold.expires > now;
+        if row.broken {
             // The holds of others tell nothing of this one.
             return if row.holds.iter().any(meant) { Renewed::Broken } else { Renewed::Lost };
         }
@@ -276,35 +266,33 @@ impl Reference {
         Renewed::Kept { left: end.since(now) }
     }
 
-    fn row(&mut self, now: StoreTime, lease: &Lease, also_ended: bool) -> Option<&mut Row> {
+    fn row(&mut self, now: StoreTime, lease: &Lease) -> Option<&mut Row> {
         let rows = &mut self.records.get_mut(&lease.name)?.rows;
-        rows.iter_mut()
-            .find(|row| (row.expires > now || also_ended) && row.owner == lease.owner && row.block.first == lease.fence)
+        rows.iter_mut().find(|row| row.expires > now && row.owner == lease.owner && row.block.first == lease.fence)
     }
 
     /// Gives a hold back, and says which waiting client should be told.
     pub fn release(&mut self, now: StoreTime, request: &Release) -> (Released, Hints) {
         let nothing = |released| (released, Hints::new());
-        let planted = self.planted;
         let Some(record) = self.records.get_mut(&request.name) else { return nothing(Released::NotHeld) };
-        let Some(at) = record.rows.iter().position(|row| row.is_of(now, request, planted)) else {
+        let Some(at) = record.rows.iter().position(|row| row.is_of(now, request)) else {
             return nothing(Released::NotHeld);
         };
-        if let Some(left) = record.rows[at].give_back(now, request, planted) {
+        if let Some(left) = record.rows[at].give_back(now, request) {
             if left != Released::NotHeld {
                 record.linger(now, request.linger, at);
             }
             return nothing(left);
         }
-        record.linger(now, if planted.is(Bug::LingerIgnored) { Duration::ZERO } else { request.linger }, at);
+        record.linger(now, request.linger, at);
         let row = record.rows.remove(at);
-        let nobody_came_after = row.fenced && record.last == row.block.last() && !planted.is(Bug::BlockRestKept);
+        let nobody_came_after = row.fenced && record.last == row.block.last();
         if let (true, Some(used)) = (nobody_came_after, request.last_used) {
             record.last = used.clamp(row.block.first, row.block.last());
         }
         record.waiters.retain(|waiter| waiter.client != request.client && waiter.until > now);
         let waiters = u32::try_from(record.waiters.len()).unwrap_or(u32::MAX);
-        let hints = if request.linger.is_zero() { record.hints(&request.name, planted) } else { Hints::new() };
+        let hints = if request.linger.is_zero() { record.hints(&request.name) } else { Hints::new() };
         if request.rejoin {
             record.enlist(now + self.enlisted_for, request.client);
         }
@@ -315,11 +303,10 @@ impl Reference {
     /// Takes a client off a name's list of waiters. If it was the head of the list and the name is free, it may have been told so
     /// and not come: then the next one is told.
     pub fn leave(&mut self, now: StoreTime, client: ClientId, name: &Name) -> Hints {
-        let planted = self.planted;
         let Some(record) = self.records.get_mut(name) else { return Hints::new() };
         let was_head = record.waiters.front().is_some_and(|waiter| waiter.client == client);
         record.waiters.retain(|waiter| waiter.client != client && waiter.until > now);
-        let hints = if was_head && record.free_at() <= now { record.hints(name, planted) } else { Hints::new() };
+        let hints = if was_head && record.free_at() <= now { record.hints(name) } else { Hints::new() };
         self.retire(now, name);
         hints
     }
@@ -360,7 +347,6 @@ impl Reference {
                 return (Broken { was, refused }, Hints::new());
             }
         }
-        let planted = self.planted;
         let mut hints = Hints::new();
         if let Some(record) = self.records.get_mut(name) {
             if options.reset_fence {
@@ -373,7 +359,7 @@ impl Reference {
                     record.lingers_until = StoreTime::default();
                     record.left_by = None;
                     record.waiters.retain(|waiter| waiter.until > now);
-                    hints = record.hints(name, planted);
+                    hints = record.hints(name);
                 }
             }
             self.retire(now, name);
@@ -456,19 +442,15 @@ impl Record {
         any
     }
 
-    fn grant(&mut self, now: StoreTime, request: &Acquire, memory: Memory, planted: Planted) -> Granted {
+    fn grant(&mut self, now: StoreTime, request: &Acquire, memory: Memory) -> Granted {
         self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
         let ours = |row: &&mut Row| row.expires > now && row.owner == request.owner;
         if let Some(row) = self.rows.iter_mut().find(ours) {
-            return row.enter(now, request, planted);
+            return row.enter(now, request);
         }
-        let memory = if planted.is(Bug::LossUnsuspected) { Memory::Lasting } else { memory };
         let &Acquire { seen, clock: believed, .. } = request;
-        let mut block = Reservation { memory, last: self.last, seen, now, believed }.block(request.block);
-        if planted.is(Bug::FenceOfRecordOnly) {
-            block.first = self.last.plus(1);
-        }
-        self.last = if planted.is(Bug::BlockNotRecorded) { block.first } else { block.last() };
+        let block = Reservation { memory, last: self.last, seen, now, believed }.block(request.block);
+        self.last = block.last();
         self.left_by = None;
         self.rows.clear();
         self.rows.push(Row::taken(now, request, block));
@@ -490,13 +472,9 @@ impl Record {
         }
     }
 
-    fn hints(&self, name: &Name, planted: Planted) -> Hints {
-        let told = match planted {
-            _ if planted.is(Bug::HintsNobody) => 0,
-            _ if planted.is(Bug::HintsEverybody) => usize::MAX,
-            _ => 1,
-        };
-        self.waiters.iter().take(told).map(|waiter| (waiter.client, name.clone())).collect()
+    /// Only the first one that waits is told.
+    fn hints(&self, name: &Name) -> Hints {
+        self.waiters.iter().take(1).map(|waiter| (waiter.client, name.clone())).collect()
     }
 
     fn free_at(&self) -> StoreTime {
@@ -558,10 +536,9 @@ impl Row {
     }
 
     /// The owner is here already: the same request sent again, or a re-entry of a shared owner.
-    fn enter(&mut self, now: StoreTime, request: &Acquire, planted: Planted) -> Granted {
+    fn enter(&mut self, now: StoreTime, request: &Acquire) -> Granted {
         self.holds.retain(|hold| hold.expires > now);
-        let known = self.hold(request.request).is_some() || self.given.contains(&request.request);
-        let again = known && !planted.is(Bug::ResentAcquireCounts);
+        let again = self.hold(request.request).is_some() || self.given.contains(&request.request);
         if !again && matches!(self.owner, StoreOwner::Shared(_)) {
             self.holds.push(Hold { request: request.request, expires: now + request.lease });
             self.lease = self.lease.max(request.lease);
@@ -586,30 +563,25 @@ impl Row {
         u32::try_from(held).unwrap_or(u32::MAX)
     }
 
-    fn is_of(&self, now: StoreTime, request: &Release, planted: Planted) -> bool {
-        let fence = request.fence.is_none_or(|fence| fence == self.block.first) || planted.is(Bug::ReleaseIgnoresFence);
-        let owner = self.owner == request.owner || planted.is(Bug::ReleaseIgnoresOwner);
-        self.expires > now && owner && fence
+    fn is_of(&self, now: StoreTime, request: &Release) -> bool {
+        let fence = request.fence.is_none_or(|fence| fence == self.block.first);
+        self.expires > now && self.owner == request.owner && fence
     }
 
     /// Takes a hold off; answers at once where the row stays as it is or keeps other holds.
-    fn give_back(&mut self, now: StoreTime, request: &Release, planted: Planted) -> Option<Released> {
+    fn give_back(&mut self, now: StoreTime, request: &Release) -> Option<Released> {
         self.holds.retain(|hold| hold.expires > now);
         let give = request.give;
-        let stale = planted.is(Bug::ReleaseIgnoresFence) && request.fence.is_some_and(|f| f != self.block.first);
         let id = match give {
             ReleaseScope::All => return None,
             ReleaseScope::Hold(id) | ReleaseScope::One(id) => id,
         };
-        if self.given.contains(&id) && !planted.is(Bug::ResentReleaseCounts) {
+        if self.given.contains(&id) {
             return Some(Released::StillHeld(self.count(now)));
         }
         match give {
             ReleaseScope::Hold(_) => match self.holds.iter().position(|hold| hold.request == id) {
                 Some(at) => drop(self.holds.remove(at)),
-                None if stale || planted.is(Bug::ReleaseIgnoresOwner) || planted.is(Bug::ResentReleaseCounts) => {
-                    self.holds.pop();
-                }
                 None => return Some(Released::NotHeld),
             },
             _ => drop(self.holds.pop()),

@@ -6,7 +6,9 @@ import random
 import re
 import subprocess
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import weaving
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -15,33 +17,24 @@ CRATES = {
     "core": "crates/core/src/**/*.rs",
     "file": "crates/stores/file/src/{database,rows,store,sweeping}.rs",
 }
-# Known mistakes that the simulation switches on, constants, and tests.
-LEFT_OUT = re.compile(r"(^|/)(planted|capability|check|tests)(\.rs|/)")
+# Constants and tests.
+LEFT_OUT = re.compile(r"(^|/)(capability|check|tests)(\.rs|/)")
 # Functions that make words for people: a mutant there changes no decision.
 WORDS = re.compile(r"\bError$|\bString$|&'static str$|^-> fmt::Result$|^-> std::fmt::Result$")
-# A question whether a known mistake is switched on: never, in what ships.
-SWITCH = re.compile(r"^!?\s*(self\.)?(settings\.|rules\.)*(planted\.is|bug)\(Bug::\w+\)$")
 
 
-@dataclass
-class Mutant:
+@dataclass(kw_only=True)
+class Mutant(weaving.Change):
     """One change. It is known by what it changes, and not by where that stands."""
 
     crate: str
-    file: str
     function: str
     genre: str
     before: str
-    after: str
-    # Where it is woven in, in bytes of the file: `kind` says how.
-    kind: str
-    start: int
-    end: int
     # Which of several like it in one function.
     nth: int = 0
     # Of a class: its name.
     name: str | None = None
-    number: int = field(default=0, compare=False)
 
     @property
     def key(self):
@@ -156,16 +149,12 @@ class Spans:
                 first, last = self.operators[file, start]
                 before = cut(first, last)
                 changed = cut(first, start) + after + cut(end, last)
-                if SWITCH.match(before):
-                    return None
                 return Mutant(**base, before=flat(before), after=flat(changed), kind="expression", start=first, end=last)
             case "MatchArmGuard":
                 if (file, start) not in self.guards:
                     return None
                 first, last = self.guards[file, start]
                 before = cut(first, last)
-                if SWITCH.match(before):
-                    return None
                 return Mutant(**base, before=flat(before), after=after, kind="expression", start=first, end=last)
             case "MatchArm":
                 if (file, start) not in self.arms:
@@ -174,8 +163,6 @@ class Spans:
                 before = flat(cut(start, arrow))
                 place = {"kind": "guarded-arm", "start": guard, "end": guard_end} if guard else {
                     "kind": "arm", "start": pattern_end, "end": pattern_end}
-                if guard and SWITCH.match(cut(guard, guard_end)):
-                    return None
                 return Mutant(**base, before=before, after="no such arm", **place)
             case "FnValue":
                 return Mutant(**base, before="body", after=flat(after), kind="body", start=body[0], end=body[1])
@@ -215,17 +202,16 @@ def classes(tree):
         places = []
         for wording in wordings:
             places = places or [
-                (start + at, start + to) for start, end in bodies for at, to in occurrences(text[start:end], wording)
+                (start + at, start + to) for start, end in bodies for at, to in weaving.occurrences(text[start:end], wording)
             ]
         if len(places) != 1:
             astray.append(f"class {entry['id']}: its text is {len(places)} times in {entry['in']} of {file}")
             continue
         start, end = places[0]
         if "expression" in entry:
-            [(at, to)] = occurrences(text[start:end], entry["expression"])
+            [(at, to)] = weaving.occurrences(text[start:end], entry["expression"])
             start, end = start + at, start + to
         before = text[start:end].decode()
-        kind = "statements" if before.rstrip().endswith((";",)) else "expression"
         found.append(
             Mutant(
                 crate="core",
@@ -234,7 +220,7 @@ def classes(tree):
                 genre="Class",
                 before=flat(before),
                 after=flat(entry["replacement"]),
-                kind=kind,
+                kind=weaving.kind_of(before),
                 start=start,
                 end=end,
                 name=entry["id"],
@@ -242,12 +228,3 @@ def classes(tree):
         )
     return found, astray
 
-
-def occurrences(text, wanted):
-    words = [re.escape(word) for word in wanted.strip().encode().split()]
-    pattern = rb"\s+".join(words)
-    if wanted.strip()[0].isalnum():
-        pattern = rb"(?<![\w.])" + pattern
-    if wanted.strip()[-1].isalnum():
-        pattern += rb"(?!\w|\()"
-    return [found.span() for found in re.finditer(pattern, text)]

@@ -9,7 +9,7 @@ pub struct Clock {
     parts: u64,
     /// It goes in steps of so many nanoseconds.
     step: u64,
-    /// True time that this clock has slept through: never, unless the bug is planted.
+    /// True time that this clock has slept through.
     slept: u64,
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold_core::planted::Bug;
 use leasehold_core::port::Break;
 use leasehold_core::table::Input;
 
@@ -195,16 +194,12 @@ impl World {
 
     fn pause(&mut self, client: usize, suspended: bool) {
         let span = self.spell().min(self.quiet_from - self.at);
-        let clock_sleeps = suspended && self.has_bug(Bug::ClockSleeps);
         let process = &mut self.processes[client];
         if process.asleep_until > self.at || process.misled {
             return;
         }
         process.asleep_until = self.at + span;
         process.awake_since = self.at + span;
-        if clock_sleeps {
-            process.clock.sleep_through(span);
-        }
         self.story.tell(self.at, Who::Client(client), None, || {
             format!("{} for {} ms", if suspended { "is suspended" } else { "is paused" }, span / MS)
         });
@@ -237,7 +232,7 @@ impl World {
     fn lose_memory(&mut self, how: Disaster) {
         let copy = if let Disaster::Restore = how { self.old_copy.take() } else { None };
         let seed = self.chance.draw();
-        self.store.reference = copy.map_or_else(|| reference(seed, &self.plan, self.planted), |copy| *copy);
+        self.store.reference = copy.map_or_else(|| reference(seed, &self.plan), |copy| *copy);
         self.remembers = false;
         self.fences.forgot_all(self.at);
         self.look_at_store();

@@ -6,7 +6,6 @@
 //! ```text
 //! cargo run --profile sim -p leasehold-sim -- --seeds 100000
 //! cargo run --profile sim -p leasehold-sim -- --seed 4711
-//! cargo run --profile sim -p leasehold-sim -- --planted
 //! ```
 
 pub mod agenda;

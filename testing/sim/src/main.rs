@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use leasehold_core::planted::Bug;
 use leasehold_sim::quorum::{Drift, World};
 use leasehold_sim::run::{self, Kind};
 
@@ -12,8 +11,6 @@ Simulated worlds of leasehold's core.
 
   --seeds N [--from S]       run N worlds, from seed S
   --seed S [--whole]         run one world and tell its story, of every name
-  --planted [--seeds N]      for every known bug: how many seeds until it is caught, and by what
-  --bug NAME                 with this bug switched on
   --quorum                   of clients of a quorum, not of one store
   --beyond                   of a quorum whose clocks are further apart than leases allow for: how often two hold the lock
   --threads N                default 2
@@ -25,10 +22,8 @@ struct Args {
     seeds: Option<u64>,
     from: u64,
     seed: Option<u64>,
-    planted: bool,
     kind: Kind,
     whole: bool,
-    bug: Option<Bug>,
     threads: Option<usize>,
     failures: Option<usize>,
 }
@@ -41,10 +36,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let fine = if args.planted {
-        planted(&args)
-    } else if let Some(seed) = args.seed {
-        one(args.kind, seed, args.bug, args.whole)
+    let fine = if let Some(seed) = args.seed {
+        one(args.kind, seed, args.whole)
     } else if args.kind == Kind::Quorum(Drift::Beyond) {
         beyond(&args)
     } else {
@@ -65,24 +58,17 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "--threads" => args.threads = Some(number()? as usize),
             "--failures" => args.failures = Some(number()? as usize),
             "--whole" => args.whole = true,
-            "--planted" => args.planted = true,
             "--quorum" if args.kind == Kind::Store => args.kind = Kind::Quorum(Drift::Assumed),
             "--quorum" => {}
             "--beyond" => args.kind = Kind::Quorum(Drift::Beyond),
-            "--bug" => {
-                let name = words.next().unwrap_or_default();
-                let mut all = Bug::ALL.iter().chain(Bug::OF_QUORUMS);
-                let bug = all.find(|bug| format!("{bug:?}").eq_ignore_ascii_case(&name));
-                args.bug = Some(*bug.ok_or_else(|| format!("no bug is called {name:?}; there are {:?}", Bug::ALL))?);
-            }
             _ => return Err(format!("unknown argument {word:?}")),
         }
     }
     Ok(args)
 }
 
-fn one(kind: Kind, seed: u64, bug: Option<Bug>, whole: bool) -> bool {
-    let (story, result) = run::tell(kind, seed, bug, whole);
+fn one(kind: Kind, seed: u64, whole: bool) -> bool {
+    let (story, result) = run::tell(kind, seed, whole);
     println!("{story}");
     match &result {
         Ok(history) => println!("seed {seed}: {history:?}"),
@@ -97,7 +83,6 @@ fn many(args: &Args) -> bool {
         args.kind,
         args.from,
         args.seeds.unwrap_or(10_000),
-        args.bug,
         args.threads.unwrap_or(2),
         args.failures.unwrap_or(5),
         true,
@@ -105,11 +90,11 @@ fn many(args: &Args) -> bool {
     let speed = sum.worlds as f64 / begun.elapsed().as_secs_f64();
     println!("{} worlds, {} events, {} grants; {speed:.0} worlds a second", sum.worlds, sum.events, sum.grants);
     if let Some(first) = sum.failures.first() {
-        println!("{}", run::tell(args.kind, first.seed, args.bug, false).0);
+        println!("{}", run::tell(args.kind, first.seed, false).0);
     }
     for failure in &sum.failures {
         println!("{} is broken: {}", failure.violation.invariant, failure.violation.what);
-        println!("  {}", run::command(args.kind, failure.seed, args.bug));
+        println!("  {}", run::command(args.kind, failure.seed));
     }
     sum.failures.is_empty()
 }
@@ -118,12 +103,12 @@ fn many(args: &Args) -> bool {
 fn beyond(args: &Args) -> bool {
     let (mut worlds, mut overlaps, mut grants) = (0, 0, 0);
     for seed in args.from..args.from + args.seeds.unwrap_or(10_000) {
-        let mut world = World::new(seed, args.bug, Drift::Beyond, false);
+        let mut world = World::new(seed, Drift::Beyond, false);
         match world.run() {
             Ok(history) => grants += history.grants,
             Err(violation) => {
                 println!("{} is broken: {}", violation.invariant, violation.what);
-                println!("  {}", run::command(args.kind, seed, args.bug));
+                println!("  {}", run::command(args.kind, seed));
                 return false;
             }
         }
@@ -134,30 +119,4 @@ fn beyond(args: &Args) -> bool {
         "{worlds} worlds, {grants} grants; two held the lock at the same time in {overlaps} of them, never with fences out of order"
     );
     overlaps > 0
-}
-
-fn planted(args: &Args) -> bool {
-    let most = args.seeds.unwrap_or(20_000);
-    let mut all = true;
-    println!("{:<28} {:>8}  invariant", "bug", "seeds");
-    let bugs = if args.kind == Kind::Store { Bug::ALL } else { Bug::OF_QUORUMS };
-    for bug in bugs {
-        match run::first_caught(args.kind, *bug, args.from, most) {
-            Some((seed, violation)) => {
-                all &= run::reasons(*bug).contains(&violation.invariant);
-                println!(
-                    "{:<28} {:>8}  {}: {}",
-                    format!("{bug:?}"),
-                    seed - args.from + 1,
-                    violation.invariant,
-                    violation.what
-                );
-            }
-            None => {
-                all = false;
-                println!("{:<28} {:>8}  not caught", format!("{bug:?}"), "-");
-            }
-        }
-    }
-    all
 }

@@ -1,7 +1,6 @@
 //! The shell around a table: does what the table says, as the asynchronous client does.
 
 use leasehold_core::options::Term;
-use leasehold_core::planted::Bug;
 use leasehold_core::port::{About, Release, ReleaseScope, Released};
 use leasehold_core::table::{
     Grant, HoldId, How, Input, Loss, Output, Outputs, Request, Settings, Table, TaskEffect, TicketId,
@@ -47,7 +46,6 @@ impl World {
             patience: Duration::from_millis(patience),
             clock: seen,
             seed: self.chance.draw(),
-            planted: self.planted,
         });
         let tasks = self.chance.within(1..self.plan.tasks + 1);
         self.processes.push(Process {
@@ -376,19 +374,18 @@ impl World {
         self.must(verdict);
     }
 
-    /// Gives a guard back.
+    /// Gives a guard back: it is released, or dropped.
     pub(crate) fn give_back(&mut self, client: usize, guard: &Guard, dropped: bool) {
         let hold = guard.hold;
         self.validity.given_back(client, hold);
         let held = self.beliefs.iter().position(|belief| belief.client == client && belief.hold == hold);
         let held = held.map(|at| self.beliefs.swap_remove(at));
         let valid = held.as_ref().is_some_and(|held| held.is_valid(self.at, &self.processes, &self.names));
-        self.story.tell(self.at, Who::Client(client), Some(guard.name), || format!("gives {hold:?} back"));
+        self.story.tell(self.at, Who::Client(client), Some(guard.name), || {
+            format!("{} {hold:?}", if dropped { "drops" } else { "releases" })
+        });
         if held.is_some() {
             self.terms.began(self.processes[client].id, guard.name);
-        }
-        if dropped && self.has_bug(Bug::DroppedGuardKept) {
-            return;
         }
         self.processes[client].giving.push(Giving { hold, name: guard.name, valid, request: None });
         let name = self.names[guard.name].clone();

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use leasehold_core::planted::{Bug, Planted};
 use leasehold_core::reference::Reference;
 use leasehold_core::table::Answer;
 use leasehold_core::{ClientId, Name, RequestId};
@@ -43,7 +42,6 @@ pub struct World {
     pub(crate) store: StoreNode,
     pub(crate) old_copy: Option<Box<Reference>>,
     pub(crate) remembers: bool,
-    pub(crate) planted: Planted,
     pub(crate) beliefs: Vec<Belief>,
     pub(crate) fences: Fences,
     pub(crate) starvation: Starvation,
@@ -166,12 +164,11 @@ const STORE_BEGINS: u64 = 6 * 365 * 86_400 * SECOND;
 const EVENTS_MAX: u64 = 300_000;
 
 impl World {
-    /// Draws a world from a seed, with one bug switched on or none.
-    pub fn new(seed: u64, bug: Option<Bug>, told: bool) -> Self {
+    /// Draws a world from a seed.
+    pub fn new(seed: u64, told: bool) -> Self {
         let mut chance = Chance::new(seed);
         let plan = Plan::draw(&mut chance);
-        let planted = bug.map_or_else(Planted::default, Planted::with);
-        let reference = reference(seed, &plan, planted);
+        let reference = reference(seed, &plan);
         let clock = Clock::new(STORE_BEGINS, error(&mut chance), plan.clock_step);
         let mut world = Self {
             chance,
@@ -184,7 +181,6 @@ impl World {
             store: StoreNode::new(reference, clock),
             old_copy: None,
             remembers: true,
-            planted,
             beliefs: Vec::new(),
             fences: Fences::default(),
             starvation: Starvation::default(),
@@ -372,10 +368,6 @@ impl World {
         self.at < self.quiet_since
     }
 
-    pub(crate) fn has_bug(&self, bug: Bug) -> bool {
-        self.planted.is(bug)
-    }
-
     pub(crate) fn name_number(&self, name: &Name) -> usize {
         self.names.iter().position(|known| known == name).unwrap_or(0)
     }
@@ -393,13 +385,9 @@ impl World {
 }
 
 /// An empty store.
-pub(crate) fn reference(seed: u64, plan: &Plan, planted: Planted) -> Reference {
-    let mut reference = Reference::new(seed, plan.fences_kept_for);
-    if plan.faults.loses_memory() {
-        reference = reference.fallible();
-    }
-    reference.plant(planted);
-    reference
+pub(crate) fn reference(seed: u64, plan: &Plan) -> Reference {
+    let reference = Reference::new(seed, plan.fences_kept_for);
+    if plan.faults.loses_memory() { reference.fallible() } else { reference }
 }
 
 /// A clock's rate error: at most half of a percent, so that two clocks drift apart by no more than one.

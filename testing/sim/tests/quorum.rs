@@ -17,7 +17,6 @@ fn rules(servers: usize) -> Rules {
         servers: (0..servers).map(|n| Arc::from(format!("s{n}"))).collect(),
         limit: None,
         quarantine: Duration::from_secs(60),
-        planted: Default::default(),
     }
 }
 
@@ -397,7 +396,7 @@ fn fences_grow_though_a_server_forgot() {
     let mut rules = rules(3);
     rules.quarantine = quarantine;
     let lease = 200 * MS;
-    let new = || Server::new(Reference::new(7, Duration::from_secs(3_600)), Default::default());
+    let new = || Server::new(Reference::new(7, Duration::from_secs(3_600)));
     let facts = |run, started| Facts { run, started: store(started), untouched: true, synced: false };
     // A and B show the right time, C is 900 ms behind.
     let shows = |server: usize, now: u64| store(if server == 2 { now - 900 } else { now });

@@ -9,7 +9,6 @@ use super::{PerServer, Rules, Said};
 use crate::backoff::Rng;
 use crate::error::{Error, Outcome};
 use crate::fence::{Block, Fence};
-use crate::planted::Bug;
 use crate::port::{Acquire, Answered, Busy, Granted, Release, ReleaseScope, Reply};
 use crate::time::{Moment, StoreTime};
 
@@ -268,7 +267,6 @@ impl Attempt {
             Ok(Answered { result: vote, .. }) => {
                 seat.open = seat.open.saturating_sub(1);
                 seat.had |= matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. });
-                let sent = if self.rules.planted.is(Bug::ValidityFromReply) { now } else { sent };
                 ReplicaReply::Vote { sent, vote }
             }
             // It was not sent, or may be executed until its `not_after`.
@@ -520,10 +518,9 @@ impl Attempt {
 
     /// What may be left behind: for each server, none where nothing can be, else until when ballots can still be executed there, if so.
     pub fn traces(&self) -> PerServer<Option<Option<StoreTime>>> {
-        let only_granted = self.rules.planted.is(Bug::ReleaseOnlyGranted);
         let of = |seat: &ReplicaState| {
             let open = seat.open_until();
-            let may_have = seat.had || !only_granted && (!seat.refused() || open.is_some());
+            let may_have = seat.had || !seat.refused() || open.is_some();
             (seat.touched && may_have).then_some(open)
         };
         self.seats.iter().map(of).collect()
@@ -541,10 +538,6 @@ impl Attempt {
             linger: Duration::ZERO,
             rejoin: false,
         }
-    }
-
-    pub(super) fn rules(&self) -> &Rules {
-        &self.rules
     }
 
     /// The fences that were proposed last.

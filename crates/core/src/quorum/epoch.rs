@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
-use crate::planted::{Bug, Planted};
 use crate::time::StoreTime;
 
 /// Whether a server's answers count.
@@ -65,14 +64,13 @@ pub fn examine(
     now: StoreTime,
     facts: Facts,
     quarantine: Duration,
-    planted: Planted,
 ) -> Result<(ServerEpoch, VotingStatus), Error> {
     if let Some(kept) = kept.filter(|kept| kept.quarantine != quarantine) {
         let what = format!("this server is used with a quarantine of {:?}, and not of {quarantine:?}", kept.quarantine);
         return Err(Error::new(ErrorKind::Unfit, "acquire", what).with_hint("give every client the same `quarantine`"));
     }
     let born = match kept {
-        Some(kept) if kept.run == facts.run || planted.is(Bug::QuarantineByBirthKey) => kept.born.min(now),
+        Some(kept) if kept.run == facts.run => kept.born.min(now),
         // It came back with all that it ever answered.
         Some(kept) if kept.synced && facts.synced => kept.born.min(now),
         Some(_) => now,
@@ -80,8 +78,7 @@ pub fn examine(
         None if facts.untouched => facts.started,
         None => now,
     };
-    let born = if planted.is(Bug::QuarantineByUptime) { facts.started } else { born };
-    let left = if planted.is(Bug::NoQuarantine) { Duration::ZERO } else { (born + quarantine).since(now) };
+    let left = (born + quarantine).since(now);
     let standing = if left.is_zero() { VotingStatus::Votes } else { VotingStatus::Recovering { left } };
     Ok((ServerEpoch { run: facts.run, born, quarantine, synced: facts.synced }, standing))
 }
@@ -101,7 +98,7 @@ mod tests {
     }
 
     fn votes(kept: Option<&ServerEpoch>, now: u64, facts: Facts) -> (ServerEpoch, bool) {
-        let (birth, standing) = examine(kept, at(now), facts, MINUTE, Planted::default()).unwrap();
+        let (birth, standing) = examine(kept, at(now), facts, MINUTE).unwrap();
         (birth, standing.votes())
     }
 
@@ -141,7 +138,7 @@ mod tests {
     #[test]
     fn another_quarantine_is_refused() {
         let (birth, _) = votes(None, 1_000, facts(1, 0));
-        let other = examine(Some(&birth), at(1_000), facts(1, 0), MINUTE * 2, Planted::default());
+        let other = examine(Some(&birth), at(1_000), facts(1, 0), MINUTE * 2);
         assert_eq!(other.unwrap_err().kind(), ErrorKind::Unfit);
     }
 }

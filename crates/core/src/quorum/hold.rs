@@ -9,7 +9,6 @@ use super::{PerServer, Rules};
 use crate::error::Outcome;
 use crate::fence::{Block, Fence};
 use crate::name::{Name, Names};
-use crate::planted::Bug;
 use crate::port::{Acquire, Release, ReleaseScope, Reply};
 use crate::time::{Moment, StoreTime};
 
@@ -88,9 +87,8 @@ impl Hold {
         let latest = clocks.latest(server, now)?;
         // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
         let Rejoin { open, until } = self.rejoins[server];
-        let released = self.released && !rules.planted.is(Bug::AnewAfterRelease);
         // A server that is asked anew takes the fences whatever it gave out since: only what a majority has may be asked for so.
-        if !self.attempt.is_granted() || released || open.is_some() && latest <= until {
+        if !self.attempt.is_granted() || self.released || open.is_some() && latest <= until {
             return None;
         }
         let not_after = latest + rules.limit(term);
@@ -131,9 +129,8 @@ impl Hold {
     /// be executed there, if so.
     pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
         self.released = true;
-        let reckoned = !self.attempt.rules().planted.is(Bug::AnewOvertaken);
         let of = |(server, Rejoin { open, until }): (usize, &Rejoin)| {
-            let anew = (reckoned && open.is_some()).then_some(*until);
+            let anew = open.is_some().then_some(*until);
             let was_asked = self.attempt.was_asked(server) || *until > StoreTime::default();
             was_asked.then(|| self.attempt.open_until(server).max(anew))
         };
@@ -176,7 +173,6 @@ mod tests {
             servers: (0..SERVERS).map(|server| server.to_string().into()).collect(),
             limit: None,
             quarantine: LEASE,
-            planted: Default::default(),
         };
         let mut clocks = Clocks::new(SERVERS);
         (0..SERVERS).for_each(|server| clocks.observe(server, at(0), at(0), StoreTime::from_nanos(1)));

@@ -61,8 +61,6 @@ pub struct Rules {
     pub limit: Option<Duration>,
     /// For how long a server that may have forgotten does not vote. No lease is longer, unless it is zero, which switches it off.
     pub quarantine: Duration,
-    /// For a simulation that must catch it.
-    pub planted: crate::planted::Planted,
 }
 
 impl Rules {

@@ -6,7 +6,6 @@ use super::clocks;
 use super::epoch::{self, Facts, ServerEpoch, VotingStatus};
 use super::member::{Ballot, RenewedVote, Vote};
 use crate::error::Error;
-use crate::planted::{Bug, Planted};
 use crate::port::Renew;
 use crate::reference::Reference;
 use crate::time::StoreTime;
@@ -17,13 +16,12 @@ pub struct Server {
     /// The locks.
     pub store: Reference,
     birth: Option<ServerEpoch>,
-    planted: Planted,
 }
 
 impl Server {
     /// An empty server, or what is left of one that was emptied.
-    pub fn new(store: Reference, planted: Planted) -> Self {
-        Self { store, birth: None, planted }
+    pub fn new(store: Reference) -> Self {
+        Self { store, birth: None }
     }
 
     /// Votes.
@@ -50,17 +48,11 @@ impl Server {
         leases: &[Renew],
     ) -> Result<RenewedVote, Error> {
         let standing = self.standing(now, facts, quarantine)?;
-        let mut renewed = self.store.renew(now, leases);
-        if self.planted.is(Bug::ExtensionRecreates) {
-            for (renew, renewed) in leases.iter().zip(&mut renewed) {
-                *renewed = self.store.recreate(now, renew);
-            }
-        }
-        Ok(RenewedVote { standing, renewed })
+        Ok(RenewedVote { standing, renewed: self.store.renew(now, leases) })
     }
 
     fn standing(&mut self, now: StoreTime, facts: Facts, quarantine: Duration) -> Result<VotingStatus, Error> {
-        let (birth, standing) = epoch::examine(self.birth.as_ref(), now, facts, quarantine, self.planted)?;
+        let (birth, standing) = epoch::examine(self.birth.as_ref(), now, facts, quarantine)?;
         self.birth = Some(birth);
         Ok(standing)
     }

@@ -3,7 +3,6 @@
 use super::{PerServer, Rules, Said};
 use crate::backoff::{self, Rng};
 use crate::error::{Error, Outcome};
-use crate::planted::Bug;
 use crate::port::{Answered, Released, Reply};
 use crate::time::{Moment, StoreTime};
 
@@ -141,7 +140,7 @@ impl Sweep {
         if !is_last {
             return;
         }
-        seat.unsure = if self.rules.planted.is(Bug::OvertakenByBallot) { None } else { seat.executed };
+        seat.unsure = seat.executed;
         if matches!(seat.state, State::Due(_)) && seat.gave.is_some() && seat.gave > seat.unsure {
             seat.state = State::Done;
         }

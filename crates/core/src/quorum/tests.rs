@@ -8,7 +8,6 @@ use crate::backoff::Rng;
 use crate::fence::{Block, Fence};
 use crate::name::{Name, Names};
 use crate::owner::{ClientId, RequestId, StoreOwner};
-use crate::planted::Planted;
 use crate::port::{Acquire, Answered, Busy, Holder, Mode, Notification, Released, Renewed, Reply};
 use crate::reference::{FENCES_KEPT_FOR, Reference};
 use crate::time::{Moment, StoreTime};
@@ -18,12 +17,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);
 
 fn rules() -> Rules {
-    Rules {
-        servers: (0..SERVERS).map(|server| server.to_string().into()).collect(),
-        limit: None,
-        quarantine: LEASE,
-        planted: Planted::default(),
-    }
+    Rules { servers: (0..SERVERS).map(|server| server.to_string().into()).collect(), limit: None, quarantine: LEASE }
 }
 
 fn at(ms: u64) -> Moment {
@@ -89,9 +83,9 @@ fn kept(seconds: u64) -> Reply<RenewedVote> {
 #[test]
 fn a_renewal_lasts_as_long_as_a_majority_keeps_it() {
     let mut renewing = renewing();
-    renewing.answered(0, at(0), at(1), kept(10));
+    renewing.answered(0, at(0), kept(10));
     assert!(renewing.verdict(at(1)).is_none(), "one is no majority");
-    renewing.answered(1, at(0), at(2), kept(30));
+    renewing.answered(1, at(0), kept(30));
     let left = Duration::from_secs(10);
     assert_eq!(renewing.verdict(at(2)).unwrap().unwrap(), [Renewed::Kept { left }], "after that only one has it");
 }
@@ -99,11 +93,11 @@ fn a_renewal_lasts_as_long_as_a_majority_keeps_it() {
 #[test]
 fn a_lease_that_one_server_lost_is_not_lost() {
     let mut renewing = renewing();
-    renewing.answered(0, at(0), at(1), upheld(VotingStatus::Votes, Renewed::Lost));
+    renewing.answered(0, at(0), upheld(VotingStatus::Votes, Renewed::Lost));
     assert!(renewing.verdict(at(1)).is_none(), "the other two may have it");
-    renewing.answered(1, at(0), at(2), kept(30));
+    renewing.answered(1, at(0), kept(30));
     assert!(renewing.verdict(at(2)).is_none());
-    renewing.answered(2, at(0), at(3), kept(30));
+    renewing.answered(2, at(0), kept(30));
     assert_eq!(renewing.verdict(at(3)).unwrap().unwrap(), [Renewed::Kept { left: LEASE }]);
 }
 
@@ -113,7 +107,7 @@ fn only_servers_that_vote_and_lost_what_a_majority_keeps_are_asked_anew() {
     let vacant = |third: Reply<RenewedVote>, second: Reply<RenewedVote>| -> Vec<usize> {
         let mut renewing = renewing();
         for (server, reply) in [kept(30), second, third].into_iter().enumerate() {
-            renewing.answered(server, at(0), at(1), reply);
+            renewing.answered(server, at(0), reply);
         }
         renewing.vacant(0).collect()
     };
@@ -127,8 +121,8 @@ fn only_servers_that_vote_and_lost_what_a_majority_keeps_are_asked_anew() {
 #[test]
 fn a_lease_that_a_majority_lost_is_lost_at_once() {
     let mut renewing = renewing();
-    renewing.answered(0, at(0), at(1), upheld(VotingStatus::Votes, Renewed::Lost));
-    renewing.answered(2, at(0), at(2), upheld(VotingStatus::Votes, Renewed::Lost));
+    renewing.answered(0, at(0), upheld(VotingStatus::Votes, Renewed::Lost));
+    renewing.answered(2, at(0), upheld(VotingStatus::Votes, Renewed::Lost));
     assert_eq!(renewing.verdict(at(2)).unwrap().unwrap(), [Renewed::Lost]);
     assert!(renewing.verdict(at(3)).is_none(), "it is told once");
 }
@@ -138,9 +132,9 @@ fn an_answer_that_is_not_about_each_lease_says_nothing() {
     let mut renewing = renewing();
     for server in 0..2 {
         let short = RenewedVote { standing: VotingStatus::Votes, renewed: Vec::new() };
-        renewing.answered(server, at(0), at(1), Ok(Answered { at: store_time(1), result: short }));
+        renewing.answered(server, at(0), Ok(Answered { at: store_time(1), result: short }));
     }
-    renewing.answered(2, at(0), at(1), kept(30));
+    renewing.answered(2, at(0), kept(30));
     assert!(renewing.verdict(at(1)).unwrap().is_err(), "one is no majority");
 }
 
@@ -230,7 +224,7 @@ fn a_repeat_ends_as_soon_as_every_server_has_failed() {
 #[test]
 fn a_server_that_forgot_takes_no_fence_that_it_may_have_taken_before() {
     let emptied = Facts { run: 1, started: store_time(0), untouched: false, synced: false };
-    let mut server = Server::new(Reference::new(1, FENCES_KEPT_FOR), Planted::default());
+    let mut server = Server::new(Reference::new(1, FENCES_KEPT_FOR));
     let mut takes = |ms: u64| {
         let id = RequestId { client: ClientId([1, 2]), number: ms };
         let acquire = Acquire { owner: StoreOwner::Private(id), request: id, lease: MS, ..request() };
@@ -490,7 +484,7 @@ fn a_lease_of_a_bare_majority_is_broken_whichever_server_answers_first() {
         let mut renewing = VoteRenewal::begin(&rules(), 1, at(0), at(50));
         let mut verdicts = Vec::new();
         for (server, ms) in order.into_iter().zip(1..) {
-            renewing.answered(server, at(0), at(ms), upheld(VotingStatus::Votes, answers[server]));
+            renewing.answered(server, at(0), upheld(VotingStatus::Votes, answers[server]));
             verdicts.extend(renewing.verdict(at(ms)).map(Result::unwrap));
         }
         assert_eq!(verdicts, [[Renewed::Broken]], "{order:?}");
@@ -502,8 +496,8 @@ fn a_lease_of_a_bare_majority_is_broken_whichever_server_answers_first() {
 fn a_lease_that_a_minority_broke_is_lost_once_no_majority_can_say_broken() {
     let begun = || {
         let mut renewing = VoteRenewal::begin(&rules(), 1, at(0), at(50));
-        renewing.answered(0, at(0), at(1), upheld(VotingStatus::Votes, Renewed::Lost));
-        renewing.answered(1, at(0), at(2), upheld(VotingStatus::Votes, Renewed::Broken));
+        renewing.answered(0, at(0), upheld(VotingStatus::Votes, Renewed::Lost));
+        renewing.answered(1, at(0), upheld(VotingStatus::Votes, Renewed::Broken));
         assert_eq!(renewing.verdict(at(2)).map(Result::unwrap), None);
         renewing
     };
@@ -512,7 +506,7 @@ fn a_lease_that_a_minority_broke_is_lost_once_no_majority_can_say_broken() {
     let failed = Err(Error::new(ErrorKind::Unreachable, "renew", "it is down"));
     for third in [failed, upheld(VotingStatus::Votes, Renewed::Lost), kept(30)] {
         let mut renewing = begun();
-        renewing.answered(2, at(0), at(3), third);
+        renewing.answered(2, at(0), third);
         assert_eq!(renewing.verdict(at(3)).map(Result::unwrap), Some(vec![Renewed::Lost]));
     }
 }

@@ -4,7 +4,6 @@ use super::epoch::VotingStatus;
 use super::member::RenewedVote;
 use super::{PerServer, Rules, Said};
 use crate::error::{Error, Outcome};
-use crate::planted::Bug;
 use crate::port::{Answered, Renewed, Reply};
 use crate::time::Moment;
 
@@ -34,11 +33,10 @@ impl VoteRenewal {
     }
 
     /// A server answered, or did not.
-    pub fn answered(&mut self, server: usize, sent: Moment, now: Moment, reply: Reply<RenewedVote>) {
+    pub fn answered(&mut self, server: usize, sent: Moment, reply: Reply<RenewedVote>) {
         if self.seats[server].is_some() {
             return;
         }
-        let sent = if self.rules.planted.is(Bug::ValidityFromReply) { now } else { sent };
         self.seats[server] = Some(match reply {
             Ok(Answered { result: upheld, .. }) if upheld.renewed.len() == self.leases => {
                 ReplicaReply::RenewedVote { sent, upheld }

@@ -1,14 +1,10 @@
 //! The reference store as one server of a quorum.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use smallvec::smallvec;
-
-use super::{Hints, Hold, Record, Reference, Row};
+use super::{Hints, Record, Reference, Row};
 use crate::fence::Fence;
 use crate::name::Name;
-use crate::planted::Bug;
 use crate::port::{Acquire, Busy, Notification, Release, Released};
 use crate::quorum::clocks::is_near;
 use crate::quorum::member::{Ballot, Voted};
@@ -20,7 +16,7 @@ impl Reference {
     /// `floor`: none is taken that is not above this.
     pub fn vote(&mut self, now: StoreTime, ballot: &Ballot, floor: Fence) -> Voted {
         let request = &ballot.acquire;
-        if now > request.not_after && !self.has(now, request) && !self.planted.is(Bug::NotAfterIgnored) {
+        if now > request.not_after && !self.has(now, request) {
             return Voted::TooLate;
         }
         self.forget(now);
@@ -66,7 +62,7 @@ impl Reference {
     /// Whether the fences of a ballot are taken for a name. One that is executed twice is answered as it was the first time, unless
     /// the same request has proposed larger ones since: then it is stale.
     fn takes(&self, now: StoreTime, name: &Name, ballot: &Ballot, floor: Fence) -> bool {
-        if ballot.again || self.planted.is(Bug::FenceByMax) {
+        if ballot.again {
             return true;
         }
         let (record, block) = (self.records.get(name), ballot.block);
@@ -109,32 +105,5 @@ impl Row {
         let request = &ballot.acquire;
         let same_grant = ballot.again && self.block.first == ballot.block.first;
         self.owner == request.owner && !self.broken && (self.hold(request.request).is_some() || same_grant)
-    }
-}
-
-impl Reference {
-    /// A planted bug: makes a lock that was gone, by renewing it.
-    pub(crate) fn recreate(&mut self, now: StoreTime, renew: &crate::port::Renew) -> crate::port::Renewed {
-        let record = self.records.entry(renew.lease.name.clone()).or_default();
-        let ours = |row: &Row| row.owner == renew.lease.owner;
-        if record.rows.iter().all(|row| row.expires <= now || ours(row)) {
-            let request = renew.hold.expect("a simulation names its hold");
-            record.rows.clear();
-            record.rows.push(Row {
-                owner: renew.lease.owner.clone(),
-                block: crate::fence::Block { first: renew.lease.fence, len: 1 },
-                fenced: true,
-                holds: smallvec![Hold { request, expires: now + renew.term }],
-                given: VecDeque::new(),
-                expires: now + renew.term,
-                lease: renew.term,
-                since: now,
-                broken: false,
-                kept: renew.kept,
-                about: Default::default(),
-            });
-            return crate::port::Renewed::Kept { left: renew.term };
-        }
-        crate::port::Renewed::Lost
     }
 }

@@ -15,7 +15,6 @@ use crate::lease;
 use crate::name::{Name, Names};
 use crate::options::{Term, WaitMode};
 use crate::owner::{RequestId, StoreOwner};
-use crate::planted::Bug;
 use crate::port::{Acquire, Acquired, Answered, Granted, Mode, Release, ReleaseScope, Reply};
 use crate::time::{Moment, StoreTime};
 
@@ -59,8 +58,7 @@ impl Table {
         if let Some(entry) = self.entries.get_mut(name)
             && let Some(held) = entry.live()
         {
-            let over = now >= held.deadline && !self.settings.planted.is(Bug::ReentersAfterDeadline);
-            if over {
+            if now >= held.deadline {
                 self.lose_all(now, name, super::Loss::TimeEnded, true, out);
             } else if held.holder == want.owner {
                 return self.reenter(now, id, name, want, out);
@@ -128,9 +126,7 @@ impl Table {
         series.asker = id;
         let lease = want.options.lease();
         let waiters = if can_pass(&want.owner, &want.options) { entry.passable.saturating_sub(1) } else { 0 };
-        let planted = self.settings.planted;
-        let block = Block::size(if planted.is(Bug::FenceAheadOfClock) { u32::MAX } else { waiters }, lease);
-        let block = if planted.is(Bug::FenceAheadOfClock) { block.saturating_mul(10) } else { block };
+        let block = Block::size(waiters, lease);
         let not_after = self.settings.clock.latest(now) + self.settings.call_limit;
         let request = Acquire {
             names: want.names.clone(),
@@ -200,7 +196,7 @@ impl Table {
                 }
             }
             Err(error) => {
-                if error.outcome() != Outcome::NotApplied && !self.settings.planted.is(Bug::UnknownForgotten) {
+                if error.outcome() != Outcome::NotApplied {
                     let lease = entry
                         .queue
                         .get(series.asker)
@@ -235,10 +231,6 @@ impl Table {
         let Some(series) = entry.series.take() else { return };
         entry.ask = Ask::Idle;
         let Some(taker) = taker(entry, &series, grants) else {
-            if self.bug(Bug::CancelledGrantKept) {
-                self.unreserve(now, series.asker, &series.names, out);
-                return self.settle(now, name, out);
-            }
             return self.discard(now, &series, grants, out);
         };
         let names = series.names.clone();
@@ -247,7 +239,7 @@ impl Table {
             _ => Duration::MAX,
         };
         let is_over = |grant: &Granted| now >= lease::deadline(sent, grant.left.min(own_term));
-        if grants.iter().any(is_over) && !self.bug(Bug::DeadlineFromReply) {
+        if grants.iter().any(is_over) {
             return self.discard(now, &series, grants, out);
         }
         let Some(ticket) = self.entries.get_mut(name).and_then(|entry| entry.dequeue(taker)) else { return };
@@ -276,12 +268,8 @@ impl Table {
         want: &AcquireRequest,
         hold: HoldId,
     ) -> super::Grant {
-        let mut left = grant.left;
-        if self.bug(Bug::ResentDeadlineFull) {
-            left = want.options.term.lease();
-        }
-        let base = if self.bug(Bug::DeadlineFromReply) { now } else { sent };
-        let deadline = lease::deadline(base, left);
+        let left = grant.left;
+        let deadline = lease::deadline(sent, left);
         let mut held = Held {
             number: series.number,
             holder: want.owner.clone(),
@@ -304,13 +292,7 @@ impl Table {
             holds: SmallVec::new(),
             releasing: None,
         };
-        if self.bug(Bug::AtLeastForgotten) {
-            held.at_least = sent;
-        }
-        let mut end = hold_end(now, sent, &held, want);
-        if want.options.max_hold.is_some() && self.bug(Bug::MaxHoldIgnored) {
-            end = Moment::NEVER;
-        }
+        let end = hold_end(now, sent, &held, want);
         // The task that asked for it may have wanted it for longer than the one that takes it.
         held.outlasts = end < deadline;
         let mut given = held.enter(now, hold, end, want.options.term, How::Asked);

@@ -13,7 +13,6 @@ use crate::lease::{self, Lease};
 use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
-use crate::planted::{Bug, Planted};
 use crate::port::{About, Busy, Holder, Notification, Release, ReleaseScope, Renew};
 use crate::time::{Moment, StoreClock, StoreTime};
 
@@ -377,26 +376,22 @@ impl Entry {
     }
 
     /// Whether the first in line here can have the lease without the store.
-    pub(crate) fn can_pass_on(&self, now: Moment, planted: Planted) -> bool {
+    pub(crate) fn can_pass_on(&self, now: Moment) -> bool {
         let (Some(held), Some((_, next))) = (self.held.as_deref(), self.head()) else { return false };
-        let in_time = now < held.deadline || planted.is(Bug::PassedAfterDeadline);
-        let fence = held.has_fence_to_pass(now, planted)
-            || planted.is(Bug::PassedSameFence)
-            || planted.is(Bug::FenceAheadOfClock);
         next.is_passable()
-            && (next.want.options.term.lease() <= held.keep() || planted.is(Bug::PassedToLonger))
-            && (now < held.budget_end || planted.is(Bug::BudgetIgnored))
+            && next.want.options.term.lease() <= held.keep()
+            && now < held.budget_end
             && now >= held.at_least
-            && in_time
-            && fence
+            && now < held.deadline
+            && held.has_fence_to_pass(now)
     }
 
     /// Hands the lease to the first in line with the next fence of the block.
-    pub(crate) fn pass_on(&mut self, now: Moment, hold: HoldId, planted: Planted) -> Option<(TicketId, Grant)> {
+    pub(crate) fn pass_on(&mut self, now: Moment, hold: HoldId) -> Option<(TicketId, Grant)> {
         let id = self.head()?.0;
         let ticket = self.dequeue(id)?;
         let held = self.held.as_deref_mut()?;
-        held.passes += u32::from(!planted.is(Bug::PassedSameFence));
+        held.passes += 1;
         let end = hold_end(now, now, held, &ticket.want);
         let term = ticket.want.options.term;
         // It may be limited to less than what the store has it for.
@@ -579,10 +574,9 @@ impl Held {
     }
 
     /// Whether the next fence of the block may be handed out: the clock has gone on by as many units as fences were used.
-    pub(crate) fn has_fence_to_pass(&self, now: Moment, planted: Planted) -> bool {
+    pub(crate) fn has_fence_to_pass(&self, now: Moment) -> bool {
         let next = u64::from(self.passes) + 1;
-        let paced =
-            now >= self.granted + Duration::from_nanos(next * FENCE_UNIT_NANOS) || planted.is(Bug::FencesUnpaced);
+        let paced = now >= self.granted + Duration::from_nanos(next * FENCE_UNIT_NANOS);
         self.passes + 1 < self.block.len && self.passes < PASSES_MAX && paced
     }
 

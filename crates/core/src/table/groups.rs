@@ -9,7 +9,6 @@ use super::entry::{Ask, Entry, PendingAcquire};
 use super::types::{AcquireRequest, Output, Outputs, TaskEffect, TicketId};
 use crate::error::{Error, ErrorKind};
 use crate::name::{Name, Names};
-use crate::planted::Bug;
 use crate::port::Busy;
 use crate::time::Moment;
 
@@ -26,9 +25,7 @@ impl Table {
             let held = self.entries.get(*name).and_then(|entry| entry.held.as_deref());
             held.is_some_and(|held| held.holder == want.owner && held.releasing.is_none() && now < held.deadline)
         };
-        if let Some(name) = names.iter().find(holds_one)
-            && !self.bug(Bug::GroupReenters)
-        {
+        if let Some(name) = names.iter().find(holds_one) {
             let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
             let error = Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name);
             return out.push(Output::To(id, TaskEffect::Failed(error)));
@@ -47,7 +44,7 @@ impl Table {
         let Some(home) = self.groups.get(&id).cloned() else { return };
         let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.queue.contains(id));
         let once = |entry: &Entry| entry.queue.get(id).is_some_and(|ticket| ticket.want.once);
-        if self.entries.get(&home).is_some_and(once) && !self.bug(Bug::TriesWait) {
+        if self.entries.get(&home).is_some_and(once) {
             self.try_among_others(now, id, &home, out);
             if !in_line(self) {
                 self.groups.remove(&id);
@@ -168,9 +165,7 @@ impl Table {
                     entry.refused(busy.clone());
                 }
                 self.wait_at(now, id, &held, busy.free_in, out);
-                if !self.bug(Bug::GroupKeepsPlaces) {
-                    self.unreserve(now, id, &names, out);
-                }
+                self.unreserve(now, id, &names, out);
             }
             None => self.unreserve(now, id, &names, out),
         }

@@ -16,7 +16,6 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
 use crate::options::Term;
-use crate::planted::Bug;
 use crate::port::{Granted, Release, Released, Renewed, Reply};
 use crate::time::Moment;
 
@@ -204,14 +203,9 @@ impl Table {
         out: &mut Outputs,
     ) {
         let held = self.entries.get_mut(name).and_then(Entry::live);
-        let wanted = if self.settings.planted.is(Bug::ExtendsNothing) {
-            now + Duration::from_nanos(1)
-        } else {
-            lease::deadline(sent, term)
-        };
+        let wanted = lease::deadline(sent, term);
         let told = match held.and_then(|held| held.extend(hold, wanted, now)) {
             Some(()) => TaskEffect::Extended,
-            None if self.settings.planted.is(Bug::ExtendsLost) => TaskEffect::Extended,
             None => TaskEffect::Failed(lost("extend")),
         };
         out.push(Output::To(id, told));
@@ -225,7 +219,6 @@ impl Table {
         {
             return self.release_ghost(now, hold, report.loss, ghost, out);
         }
-        let planted = self.settings.planted;
         let next_hold = HoldId(self.last_number + 1);
         let entry = self.entries.get_mut(name);
         let Some((entry, at)) = entry.and_then(|entry| entry.position(hold).map(|at| (entry, at))) else {
@@ -233,16 +226,10 @@ impl Table {
             return out.push(Output::Given(hold, Err(error)));
         };
         let Some(held) = entry.held.as_deref_mut() else { return };
-        if planted.is(Bug::KeeperOutlivesRelease) && held.holds.len() == 1 {
-            return out.push(Output::Given(hold, Ok(Released::NotHeld)));
-        }
         let ended = held.remove(at).end <= now;
         self.guards -= 1;
         let still = held.holds.len();
         if still > 0 {
-            if planted.is(Bug::KeeperStopsAtPartialRelease) {
-                held.holds.iter_mut().for_each(|hold| hold.end = hold.end.min(held.deadline));
-            }
             let result = if ended || now >= held.deadline {
                 Err(lost("release"))
             } else {
@@ -252,11 +239,11 @@ impl Table {
             return self.settle(now, name, out);
         }
         let deadline = held.deadline;
-        let passes_on = !ended && entry.can_pass_on(now, planted);
-        if now >= deadline && !(planted.is(Bug::PassedAfterDeadline) && passes_on) {
+        let passes_on = !ended && entry.can_pass_on(now);
+        if now >= deadline {
             return self.release_late(now, hold, name, out);
         }
-        if passes_on && let Some((id, grant)) = entry.pass_on(now, next_hold, planted) {
+        if passes_on && let Some((id, grant)) = entry.pass_on(now, next_hold) {
             self.last_number += 1;
             self.guards += 1;
             entry.seen = entry.seen.max(grant.fence);
@@ -302,9 +289,8 @@ impl Table {
     fn start_release(&mut self, now: Moment, name: &Name, hold: Option<HoldId>, out: &mut Outputs) {
         self.forget_failures(name);
         let client = self.settings.client;
-        let give_way = !self.bug(Bug::NoGivingWay);
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let rejoin = !entry.queue.is_empty() && give_way && entry.watched;
+        let rejoin = !entry.queue.is_empty() && entry.watched;
         let Some(held) = entry.held.as_deref_mut() else { return };
         let request = held.release(client, name, now, rejoin);
         let what = CallKind::Release { name: name.clone(), number: held.number, hold };
@@ -379,13 +365,11 @@ impl Table {
         let Some(entry) = entry else { return released_late(hold, reply, out) };
         let Some(held) = entry.held.as_deref_mut() else { return };
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
-        let planted = self.settings.planted;
         let at;
         let result = match reply {
             Ok(answered) => {
                 at = answered.at;
-                let gone =
-                    answered.result == Released::NotHeld && !releasing.resent && !planted.is(Bug::GoneReleasedFine);
+                let gone = answered.result == Released::NotHeld && !releasing.resent;
                 if gone { Err(lost("release")) } else { Ok(answered.result) }
             }
             Err(error) => {
@@ -402,7 +386,7 @@ impl Table {
         let ghost = (at <= held.taint).then(|| held.ghost(client, name, now));
         entry.held = None;
         let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
-        if others_wait && result.is_ok() && !self.settings.planted.is(Bug::NoGivingWay) {
+        if others_wait && result.is_ok() {
             // Longer only for those who are on the list: they hear when it is their turn again.
             let turns = if rejoined { entry.turns } else { 0 };
             entry.give_way = now + backoff::give_way(self.round_trip, turns);

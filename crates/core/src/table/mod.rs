@@ -41,7 +41,6 @@ use crate::backoff::{self, Rng};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::{Owner, RequestId};
-use crate::planted::Bug;
 use crate::port::{Busy, Notification};
 use crate::time::{Moment, StoreTime};
 use entry::{Ask, Entry, Held, OrphanedLease};
@@ -275,10 +274,6 @@ impl Table {
         HoldId(self.number())
     }
 
-    fn bug(&self, bug: Bug) -> bool {
-        self.settings.planted.is(bug)
-    }
-
     fn answer(&mut self, now: Moment, context: Context, answer: Answer, out: &mut Outputs) {
         let Context { sent, missed, what } = context;
         self.jumped_meanwhile = self.jumped.saturating_sub(missed);
@@ -307,7 +302,6 @@ impl Table {
                 self.lengthened(now, sent, &name, number, ticket, then, before, reply, out);
             }
             (CallKind::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply, out),
-            (CallKind::OrphanedLease, _) => {}
             (what, answer) => debug_assert!(false, "{what:?} was answered with {answer:?}"),
         }
     }

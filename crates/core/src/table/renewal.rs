@@ -12,7 +12,6 @@ use super::types::{CallKind, Context, Loss, Output, Outputs, Request, Sending};
 use crate::error::Error;
 use crate::lease;
 use crate::name::Name;
-use crate::planted::Bug;
 use crate::port::{Renew, Renewed, Reply};
 use crate::time::Moment;
 
@@ -106,15 +105,12 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
         let mut release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
-        let given_back = release
-            .take_if(|_| held.outlasts && loss == Loss::TimeEnded && !self.settings.planted.is(Bug::EndedLeaseKept));
+        let given_back = release.take_if(|_| held.outlasts && loss == Loss::TimeEnded);
         self.guards -= held.holds.len();
         for hold in &held.holds {
             let report = self.report(now, name, &held, hold, loss);
             self.ghosts.insert(hold.id, (report.clone(), release.clone()));
-            if !(held.renewing && loss == Loss::TimeEnded && self.settings.planted.is(Bug::LostOnlyByReply)) {
-                out.push(Output::Lost(hold.id, name.clone(), report));
-            }
+            out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.forget_failures(name);
         if let Some(ghost) = given_back.and_then(Arc::into_inner) {
@@ -152,27 +148,22 @@ impl Table {
         result: Result<Renewed, Arc<Error>>,
         out: &mut Outputs,
     ) {
-        let planted = self.settings.planted;
         // A renewal that crossed a release is not a loss: the lease is no longer held, or is on its way back.
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number) else {
             return;
         };
         held.renewing = false;
-        if now >= held.deadline && !planted.is(Bug::LostOnlyByReply) {
+        if now >= held.deadline {
             // It was not valid for a moment already: it does not come back, though the store kept it.
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
         match result {
             Ok(Renewed::Kept { left }) => {
-                held.prolong(now, if planted.is(Bug::DeadlineFromReply) { now } else { sent }, left);
+                held.prolong(now, sent, left);
                 self.forget_failures(name);
             }
             Ok(Renewed::Lost) => self.lose_all(now, name, Loss::Gone, false, out),
             Ok(Renewed::Broken) => self.lose_all(now, name, Loss::Broken, true, out),
-            Err(_) if planted.is(Bug::FailedRenewalReleases) => {
-                held.deadline = Moment::NEVER;
-                self.forget_and_release(now, name, out);
-            }
             Err(error) => self.not_renewed(now, sent, name, error, out),
             Ok(Renewed::Unknown) => self.not_renewed(now, sent, name, Arc::new(undecided()), out),
         }
@@ -188,23 +179,10 @@ impl Table {
         self.renewal_failed(now, sent, name, error, out);
     }
 
-    /// A planted bug: gives up a lock that is still in use.
-    fn forget_and_release(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let client = self.settings.client;
-        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
-        held.renewing = true;
-        let request = Request::Release(held.release(client, name, now, false));
-        out.push(Output::Background(Box::new(Sending {
-            context: Context::new(now, CallKind::OrphanedLease),
-            request,
-        })));
-    }
-
     /// The wall clock ran ahead of ours: ours may have stood still. What it missed counts from now on, also for calls that are
     /// under way: that may end leases early, never lengthen them. But the wall clock may just have been set: so nothing that the
     /// store may still have is taken to be over for it.
     pub(super) fn jumped(&mut self, now: Moment, ahead: Duration, out: &mut Outputs) {
-        let ahead = if self.bug(Bug::JumpIgnored) { Duration::ZERO } else { ahead };
         self.jumped += ahead;
         self.settings.clock.skip(ahead);
         for entry in self.entries.values_mut() {

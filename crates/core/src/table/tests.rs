@@ -12,7 +12,6 @@ use crate::fence::Fence;
 use crate::name::Names;
 use crate::options::{Options, Term};
 use crate::owner::{ClientId, Owner};
-use crate::planted::Planted;
 use crate::port::{Acquired, Answered, Busy, Granted, Notification, Release, Released, Renewed, Reply};
 use crate::time::{StoreClock, StoreTime};
 
@@ -37,7 +36,6 @@ impl Bench {
             patience: Duration::from_secs(5),
             clock: StoreClock::new(begin, begin, store_time(begin)),
             seed: 7,
-            planted: Planted::default(),
         });
         Self { table, now: begin, out: Vec::new() }
     }

@@ -11,7 +11,6 @@ use crate::fence::Fence;
 use crate::name::{Name, Names};
 use crate::options::Options;
 use crate::owner::{ClientId, Owner};
-use crate::planted::Planted;
 use crate::port::{About, Acquire, Acquired, Busy, Release, Released, Renew, Renewed, Reply};
 use crate::time::{Moment, StoreClock, StoreTime};
 
@@ -47,8 +46,6 @@ pub struct Settings {
     pub clock: StoreClock,
     /// Seed for jitter and hashing.
     pub seed: u64,
-    /// Which known bug is switched on, if any.
-    pub planted: Planted,
 }
 
 /// A wish for a lock.
@@ -194,8 +191,6 @@ pub(crate) enum CallKind {
         name: Name,
         number: u64,
     },
-    /// Of a planted bug.
-    OrphanedLease,
 }
 
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use crate::backoff;
 use crate::error::Error;
 use crate::name::{Name, Names};
 use crate::options::WaitMode;
-use crate::planted::Bug;
 use crate::port::{Busy, Notification};
 use crate::time::Moment;
 
@@ -30,9 +29,6 @@ impl Table {
     }
 
     pub(super) fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
-        if self.bug(Bug::TriesWait) {
-            return;
-        }
         let Some(entry) = self.entries.get_mut(name) else { return };
         let once: Vec<TicketId> = entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
         for id in once {
@@ -58,7 +54,7 @@ impl Table {
             return self.group_refused(now, name, Some(busy), out);
         }
         entry.turns = 0;
-        let hinted = entry.hinted && !self.settings.planted.is(Bug::HintInFlightForgotten);
+        let hinted = entry.hinted;
         entry.refused(busy.clone());
         self.refuse_tries(name, &busy, out);
         if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
@@ -89,8 +85,6 @@ impl Table {
             entry.give_way
         } else if !notified {
             now + backoff::spin_pause(&mut self.rng, entry.attempts, free_in)
-        } else if self.settings.planted.is(Bug::LostHintCostsLease) {
-            free_in.map_or(Moment::NEVER, |free_in| now + free_in)
         } else {
             let sure =
                 self.settings.unlayered && entry.busy.as_ref().is_some_and(|busy| busy.news == Notification::Sure);
@@ -136,7 +130,6 @@ impl Table {
     pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: &Error, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.attempts += 1;
-        let planted = self.settings.planted;
         let asker = entry.series.as_ref().map(|series| series.asker);
         let asker = asker.or_else(|| entry.head().map(|(id, _)| id));
         if error.is_retryable() {
@@ -144,11 +137,9 @@ impl Table {
         }
         let is_final = |(id, ticket): (TicketId, &Ticket)| {
             let is_over = ticket.patience.is_some_and(|over| now >= over);
-            let asked = Some(id) == asker
-                && (!error.is_retryable()
-                    || (is_over || planted.is(Bug::PatienceIgnored)) && !planted.is(Bug::PatienceEndless));
+            let asked = Some(id) == asker && (!error.is_retryable() || is_over);
             // Those behind it would hear of the silence only when their turn comes.
-            let behind = entry.silent && error.is_retryable() && is_over && !planted.is(Bug::PatienceEndless);
+            let behind = entry.silent && error.is_retryable() && is_over;
             (asked || behind || ticket.want.once).then_some(id)
         };
         let failed: SmallVec<[TicketId; 1]> = entry.queue.iter().filter_map(is_final).collect();
@@ -186,7 +177,6 @@ impl Table {
         let Ask::Sleeping(until) = entry.ask else { return };
         match entry.queue.head() {
             None => self.unwanted(now, name, out),
-            Some(_) if self.settings.planted.is(Bug::CancelledAskerStrandsQueue) => {}
             Some((next, _)) if slept => out.push(Output::To(next, TaskEffect::Sleep(until))),
             Some(_) => {}
         }

@@ -9,7 +9,6 @@ use crate::backoff;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::RequestId;
-use crate::planted::Bug;
 use crate::port::{Release, ReleaseScope, Released, Reply};
 use crate::time::Moment;
 
@@ -72,9 +71,7 @@ impl Table {
         let (give_up, settled) = (*give_up, sent > series.executed);
         let until_settled = series.executed.since(now);
         let again = match reply {
-            Ok(answered)
-                if answered.at > taint || settled || self.settings.planted.is(Bug::ReleaseOvertakesAcquire) =>
-            {
+            Ok(answered) if answered.at > taint || settled => {
                 entry.series = None;
                 entry.ask = Ask::Idle;
                 entry.attempts = 0;
@@ -141,7 +138,6 @@ impl Table {
                     held.was_not_asked(context.sent, then.term(), before);
                 }
             }
-            CallKind::OrphanedLease => {}
             what @ (CallKind::Release { .. }
             | CallKind::Withdraw { .. }
             | CallKind::Leave { .. }

@@ -140,7 +140,6 @@ impl ClientBuilder {
             patience: PATIENCE,
             clock: StoreClock::new(sent, leasehold_clock::now(), answered.at),
             seed: leasehold_clock::seed()?,
-            planted: Default::default(),
         });
         let (handle, waker) = (keeper.handle.clone(), keeper.waker.clone());
         let shell = Arc::new(Shell::new(client, callers, keepers, handle, self.listener, waker, table));

@@ -34,7 +34,6 @@ mod tests {
             patience: Duration::from_secs(10),
             clock: StoreClock::new(sent, sent, at),
             seed: 7,
-            planted: Default::default(),
         });
         let handle = background.handle().clone();
         let waker = Arc::new(Waker::default());

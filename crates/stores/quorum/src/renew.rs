@@ -36,7 +36,7 @@ impl Quorum {
                 let landed = flights.poll(&self, task);
                 let pending = landed.is_pending();
                 if let Poll::Ready(Completed { server, sent, reply, .. }) = landed {
-                    upholding.answered(server, sent, self.now(), reply);
+                    upholding.answered(server, sent, reply);
                 }
                 if let Some(verdict) = upholding.verdict(self.now()) {
                     return Poll::Ready(verdict);
@@ -77,7 +77,7 @@ impl Quorum {
             return;
         }
         while let Some(Completed { server, sent, reply, .. }) = flights.ended(self) {
-            upholding.answered(server, sent, self.now(), reply);
+            upholding.answered(server, sent, reply);
         }
         if flights.is_empty() && lacking(&upholding, &leases).is_empty() {
             return;
@@ -89,7 +89,7 @@ impl Quorum {
                 if let Err(error) = &reply {
                     quorum.state().health.failed(server, now, Some(error.clone()));
                 }
-                upholding.answered(server, sent, now, reply);
+                upholding.answered(server, sent, reply);
             }
             quorum.ask_anew(lacking(&upholding, &leases)).await;
         });

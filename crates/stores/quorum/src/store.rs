@@ -55,12 +55,7 @@ impl Quorum {
     ) -> Result<(Self, Self), Error> {
         let labels: Vec<Arc<str>> = callers.iter().map(|member| member.label().clone()).collect();
         settings.check(&labels)?;
-        let rules = Rules {
-            servers: labels.into(),
-            limit: settings.limit,
-            quarantine: settings.quarantine,
-            planted: Default::default(),
-        };
+        let rules = Rules { servers: labels.into(), limit: settings.limit, quarantine: settings.quarantine };
         Self::hosted(callers, keepers, rules, Arc::new(Machine))
     }
 

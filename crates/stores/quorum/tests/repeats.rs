@@ -40,7 +40,7 @@ impl Slow {
         let store = Reference::new(1, FENCES_KEPT_FOR);
         Arc::new(Self {
             label: format!("redis://{number}").into(),
-            server: Mutex::new(Server::new(store, Default::default())),
+            server: Mutex::new(Server::new(store)),
             is_open: watch::Sender::new(true),
             ballots: AtomicUsize::new(0),
             given_back: AtomicUsize::new(0),

@@ -10,11 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::fence::FENCE_UNIT_NANOS;
-use leasehold_core::planted::Bug;
 use leasehold_core::port::{
     Acquire, Acquired, Answered, Call, Granted, Mode, Release, ReleaseScope, Released, Renew, Renewed, Reply, Store,
 };
-use leasehold_core::quorum::{Ballot, Vote, Voted};
 use leasehold_core::{Block, ClientId, Error, Fence, Lease, Moment, Name, Names, RequestId, StoreOwner, StoreTime};
 use leasehold_core::{StoreClock, lease};
 use leasehold_quorum::{Host as _, Quorum};
@@ -117,7 +115,7 @@ impl Client {
         let machine = Machine::new(chance.draw());
         let servers = &plan.rules.servers;
         let link = Link::new(servers.len());
-        let members = || Remote::all(servers, &link, plan.planted);
+        let members = || Remote::all(servers, &link);
         let (callers, keepers) =
             Quorum::hosted(members(), members(), plan.rules.clone(), machine.clone()).expect("a quorum");
         let book = Arc::new(Mutex::new(Book {
@@ -188,16 +186,6 @@ impl Client {
     /// When it must be told the time again.
     pub(super) fn wakes(&self) -> Option<Moment> {
         self.machine.next_alarm()
-    }
-
-    /// A planted mistake: a server that joined a grant makes it last longer.
-    pub(super) fn prolong(&self, sent: Moment, ballot: &Ballot, vote: &Reply<Vote>) {
-        let Ok(Answered { result: Vote { voted: Voted::Took { left }, .. }, .. }) = vote else { return };
-        for belief in lock(&self.book).beliefs.values_mut() {
-            if belief.owner == ballot.acquire.owner && belief.block.first == ballot.block.first {
-                belief.deadline = belief.deadline.max(lease::deadline(sent, *left));
-            }
-        }
     }
 }
 
@@ -356,12 +344,8 @@ impl Me {
         }
     }
 
-    fn deadline(&self, sent: Moment, left: Duration) -> Moment {
-        if self.plan.planted.is(Bug::NoDrift) { sent + left } else { lease::deadline(sent, left) }
-    }
-
     async fn hold(&self, request: &Acquire, names: &[usize], granted: Granted, sent: Moment) {
-        let deadline = self.deadline(sent, granted.left);
+        let deadline = lease::deadline(sent, granted.left);
         let (id, mut block) = (request.request, granted.block);
         let longest = self.chance(|chance| chance.pick(&[20, 100, self.plan.leases.1 * 3 / 2]));
         let ends = (self.now() + self.span(0..longest * 1_000)).min(self.until);
@@ -458,7 +442,7 @@ impl Me {
         let said = said.map(|_| again.map(|granted| granted.block));
         self.tell(Deed::Repeated { request: id, block, said, sent, held: now < ends });
         let granted = again?;
-        let deadline = self.deadline(sent, granted.left);
+        let deadline = lease::deadline(sent, granted.left);
         if now < deadline {
             self.believe(request, names, granted, sent, deadline);
         }
@@ -547,7 +531,7 @@ impl Me {
             }
             match renewed {
                 Renewed::Kept { left } => {
-                    let deadline = self.deadline(sent, left);
+                    let deadline = lease::deadline(sent, left);
                     known.deadline = known.deadline.max(deadline);
                     known.sent = sent;
                     known.renew_due = lease::renew_due(sent, known.lease);

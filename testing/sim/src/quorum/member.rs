@@ -5,12 +5,11 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use leasehold_core::planted::{Bug, Planted};
 use leasehold_core::port::{
     Acquire, Acquired, BreakOptions, Broken, Call, HintSink, Inspected, Release, Released, Renew, Renewed, Reply, Store,
 };
 use leasehold_core::quorum::{Ballot, Member, RenewedVote, Vote};
-use leasehold_core::{Capability, ClientId, Error, ErrorKind, Identity, Name, Outcome, RequestId};
+use leasehold_core::{Capability, ClientId, Error, ErrorKind, Identity, Name, Outcome};
 
 use super::machine::lock;
 
@@ -90,13 +89,12 @@ pub(super) struct Remote {
     server: usize,
     label: Arc<str>,
     link: Arc<Mutex<Link>>,
-    planted: Planted,
 }
 
 impl Remote {
-    pub(super) fn all(labels: &[Arc<str>], link: &Arc<Mutex<Link>>, planted: Planted) -> Vec<Arc<dyn Member>> {
+    pub(super) fn all(labels: &[Arc<str>], link: &Arc<Mutex<Link>>) -> Vec<Arc<dyn Member>> {
         let of = |(server, label): (usize, &Arc<str>)| {
-            Arc::new(Self { server, label: label.clone(), link: link.clone(), planted }) as Arc<dyn Member>
+            Arc::new(Self { server, label: label.clone(), link: link.clone() }) as Arc<dyn Member>
         };
         labels.iter().enumerate().map(of).collect()
     }
@@ -189,10 +187,7 @@ impl Member for Remote {
         self.call(ask, |answer| if let Answer::Vote(reply) = answer { Some(reply) } else { None })
     }
 
-    fn uphold(&self, mut leases: Vec<Renew>) -> Call<Reply<RenewedVote>> {
-        if self.planted.is(Bug::ExtensionRecreates) {
-            leases.iter_mut().for_each(|renew| renew.hold = Some(RequestId { client: ClientId([0, 0]), number: 0 }));
-        }
+    fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<RenewedVote>> {
         let ask = Ask::Uphold(leases);
         self.call(ask, |answer| if let Answer::Uphold(reply) = answer { Some(reply) } else { None })
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Name;
-use leasehold_core::planted::{Bug, Planted};
 use leasehold_core::quorum::Rules;
 
 use super::Drift;
@@ -42,7 +41,6 @@ pub(super) enum Memory {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) rules: Rules,
-    pub(super) planted: Planted,
     pub(super) drift: Drift,
     pub(super) names: Vec<Name>,
     pub(super) clients: u64,
@@ -87,8 +85,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn draw(chance: &mut Chance, bug: Option<Bug>, drift: Drift) -> Self {
-        let planted = bug.map_or(Planted::default(), Planted::with);
+    pub(super) fn draw(chance: &mut Chance, drift: Drift) -> Self {
         let servers = chance.pick(&[3, 3, 5]);
         // Long leases show what is left behind, short ones how they end.
         let long = chance.permille(300);
@@ -119,9 +116,7 @@ impl Plan {
                 servers: (0..servers).map(|server| Arc::from(format!("server {server}"))).collect(),
                 limit: None,
                 quarantine: Duration::from_millis(quarantine),
-                planted,
             },
-            planted,
             drift,
             names: (0..chance.pick(&[1, 1, 2, 3])).map(|n| Name::new(format!("lock-{n}")).expect("a name")).collect(),
             clients: chance.pick(&[2, 2, 3, 4]),

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold_core::planted::Planted;
 use leasehold_core::port::{Release, Released, Renew};
 use leasehold_core::quorum::epoch::Facts;
 use leasehold_core::quorum::{Ballot, RenewedVote, Server, Vote};
@@ -31,7 +30,6 @@ pub(super) struct Node {
     /// It stands still until then.
     pub(super) still_until: u64,
     quarantine: Duration,
-    planted: Planted,
     seed: u64,
     /// Answers that counted would be forgotten.
     answered: bool,
@@ -58,7 +56,7 @@ impl Node {
         // Most servers were there long before anybody asked; some are new.
         let age = if chance.permille(850) { 10_000 * SECOND } else { 0 };
         Self {
-            state: Server::new(reference(seed, plan.planted), plan.planted),
+            state: empty(seed),
             saved: None,
             memory,
             started: clock.store_time(0) - Duration::from_nanos(age),
@@ -71,7 +69,6 @@ impl Node {
             up: true,
             still_until: 0,
             quarantine: plan.rules.quarantine,
-            planted: plan.planted,
             seed,
             answered: false,
             forgot: None,
@@ -164,7 +161,7 @@ impl Node {
 
     /// It comes back with what it has written; one that keeps a log may sync from now on, or no longer.
     pub(super) fn start(&mut self, at: u64, synced: Option<bool>) {
-        let empty = || Server::new(reference(self.seed, self.planted), self.planted);
+        let empty = || empty(self.seed);
         let state = match self.memory {
             Memory::None => empty(),
             Memory::Old | Memory::Log => self.saved.clone().unwrap_or_else(empty),
@@ -186,7 +183,7 @@ impl Node {
     }
 
     pub(super) fn empty(&mut self, at: u64) {
-        self.state = Server::new(reference(self.seed, self.planted), self.planted);
+        self.state = empty(self.seed);
         self.untouched = false;
         self.forget(at);
     }
@@ -198,8 +195,6 @@ impl Node {
     }
 }
 
-fn reference(seed: u64, planted: Planted) -> Reference {
-    let mut reference = Reference::new(seed, FENCES_KEPT_FOR);
-    reference.plant(planted);
-    reference
+fn empty(seed: u64) -> Server {
+    Server::new(Reference::new(seed, FENCES_KEPT_FOR))
 }

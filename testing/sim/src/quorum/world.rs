@@ -1,11 +1,10 @@
 //! One world of a quorum: a plan drawn from a seed, disasters, and what must hold all the while.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-use leasehold_core::planted::Bug;
 use leasehold_core::port::{Answered, Release, ReleaseScope, Renewed};
 use leasehold_core::quorum::{Ballot, Voted};
 use leasehold_core::{Moment, RequestId};
@@ -43,9 +42,6 @@ enum Event {
     Probe,
 }
 
-/// A ballot that asks a server to join: for a planted mistake.
-type Joining = (Moment, Box<Ballot>);
-
 /// Servers, clients and a network.
 pub struct World {
     plan: Arc<Plan>,
@@ -57,7 +53,6 @@ pub struct World {
     cut: Vec<Vec<bool>>,
     /// Requests of which the network made copies: one that is executed after the release leaves a lease to nobody, until it ends.
     copied: HashSet<RequestId, BuildHasherDefault<DefaultHasher>>,
-    joining: BTreeMap<(usize, u64), Joining>,
     truth: Truth,
     used: Vec<fences::Used>,
     /// When a server last forgot something, was down or had its clock set, or a client stood still.
@@ -70,9 +65,9 @@ pub struct World {
 
 impl World {
     /// The world of a seed.
-    pub fn new(seed: u64, bug: Option<Bug>, drift: Drift, tell: bool) -> Self {
+    pub fn new(seed: u64, drift: Drift, tell: bool) -> Self {
         let mut chance = Chance::new(seed ^ 0x71_75_6f_72);
-        let plan = Arc::new(Plan::draw(&mut chance, bug, drift));
+        let plan = Arc::new(Plan::draw(&mut chance, drift));
         let mut world = Self {
             agenda: Agenda::default(),
             at: 0,
@@ -80,7 +75,6 @@ impl World {
             clients: Vec::new(),
             cut: Vec::new(),
             copied: HashSet::default(),
-            joining: BTreeMap::new(),
             truth: Truth::default(),
             used: vec![fences::Used::default(); plan.names.len()],
             disturbed: 0,
@@ -267,9 +261,6 @@ impl World {
             self.agenda.add(still, Event::AtClient { client, call, answer });
             return Ok(());
         }
-        if let (Some((sent, ballot)), Some(Answer::Vote(vote))) = (self.joining.remove(&(client, call)), &answer) {
-            self.clients[client].prolong(sent, &ballot, vote);
-        }
         self.tell(|_| format!("client {client} hears, of call {call}: {answer:?}"));
         self.step(client, |client, at| client.hears(at, call, answer))
     }
@@ -281,7 +272,7 @@ impl World {
         step(&mut self.clients[who], self.at);
         let sends = std::mem::take(&mut lock(&self.clients[who].link).outbox);
         for Outgoing { call, server, ask } in sends {
-            self.send(who, call, server, ask);
+            self.send(who, call, server, &ask);
         }
         let deeds = std::mem::take(&mut lock(&self.clients[who].book).deeds);
         for deed in deeds {
@@ -316,19 +307,12 @@ impl World {
         self.cut[client][server] || self.plan.is_wild(self.at) && self.chance.permille(self.plan.loss)
     }
 
-    fn send(&mut self, client: usize, call: u64, server: usize, mut ask: Ask) {
-        if let Ask::Vote(ballot) = &mut ask
-            && ballot.again
-            && self.plan.planted.is(Bug::AnewProlongs)
-        {
-            ballot.acquire.lease = self.plan.rules.quarantine;
-            self.joining.insert((client, call), (self.clients[client].now(self.at), ballot.clone()));
-        }
+    fn send(&mut self, client: usize, call: u64, server: usize, ask: &Ask) {
         self.tell(|_| format!("client {client} asks server {server}, call {call}: {ask:?}"));
         self.agenda.add(self.at + CALL_LIMIT, Event::AtClient { client, call, answer: None });
         let copies = 1 + usize::from(self.plan.is_wild(self.at) && self.chance.permille(self.plan.twice));
         if copies > 1 {
-            match &ask {
+            match ask {
                 Ask::Vote(ballot) => drop(self.copied.insert(whole(ballot.acquire.request))),
                 Ask::Release(release) => self.copied.extend(given(release).map(whole)),
                 Ask::Clock | Ask::Uphold(_) => {}
@@ -339,20 +323,6 @@ impl World {
                 let at = self.at + self.delay();
                 self.agenda.add(at, Event::AtServer { client, call, server, ask: ask.clone() });
             }
-        }
-        self.plant(client, server, &ask);
-    }
-
-    /// A planted mistake: a server is asked to join what is being given back.
-    fn plant(&mut self, client: usize, server: usize, ask: &Ask) {
-        let Ask::Release(release) = ask else { return };
-        if !self.plan.planted.is(Bug::AnewAfterRelease) || release.fence.is_none() && release.last_used.is_none() {
-            return;
-        }
-        let Some((_, ballot)) = self.joining.remove(&(usize::MAX, server as u64)) else { return };
-        if given(release) == Some(ballot.acquire.request) {
-            let at = self.at + 5 * MS;
-            self.agenda.add(at, Event::AtServer { client, call: 0, server, ask: Ask::Vote(ballot) });
         }
     }
 
@@ -418,11 +388,6 @@ impl World {
             self.votes(server, vote.standing.votes())?;
             if let Voted::Took { left } = vote.voted {
                 self.executed(server, Executed::Took { attempt, block: ballot.block }, vote.standing.votes(), left);
-                if self.plan.planted.is(Bug::AnewAfterRelease) {
-                    let mut again = ballot.clone();
-                    (again.again, again.acquire.not_after) = (true, leasehold_core::StoreTime::NEVER);
-                    self.joining.insert((usize::MAX, server as u64), (Moment::default(), Box::new(again)));
-                }
             }
         }
         Ok(Answer::Vote(reply.map(|result| Answered { at: now, result })))

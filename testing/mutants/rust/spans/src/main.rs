@@ -2,7 +2,7 @@
 //!
 //! One line each, with byte offsets: `file`, then `binary OPERATOR START END`, `unary OPERATOR START END`,
 //! `field FIELD START END` (of the whole literal), `arm START PATTERN_END ARROW GUARD_START GUARD_END` (zeros where an arm has no guard) or
-//! `body START END LEFT_OUT` (of functions that make a known mistake, or that the compiler may run).
+//! `body START END LEFT_OUT` (of functions that the compiler may run).
 //! Conditions with `let` in them are left out: they cannot be put into a branch of their own.
 
 use std::ops::Range;
@@ -14,14 +14,9 @@ use syn::visit::{self, Visit};
 struct Printer;
 
 impl Printer {
-    fn body(&self, attributes: &[syn::Attribute], signature: &syn::Signature, block: &syn::Block) {
-        let planted = attributes.iter().any(|attribute| match &attribute.meta {
-            syn::Meta::NameValue(pair) => matches!(&pair.value, syn::Expr::Lit(text)
-                if matches!(&text.lit, syn::Lit::Str(text) if text.value().trim().starts_with("A planted bug"))),
-            _ => false,
-        });
+    fn body(&self, signature: &syn::Signature, block: &syn::Block) {
         let Range { start, end } = range(block.span());
-        println!("body {start} {end} {}", u8::from(planted || signature.constness.is_some()));
+        println!("body {start} {end} {}", u8::from(signature.constness.is_some()));
     }
 }
 
@@ -65,18 +60,18 @@ impl<'ast> Visit<'ast> for Printer {
     }
 
     fn visit_item_fn(&mut self, node: &'ast syn::ItemFn) {
-        self.body(&node.attrs, &node.sig, &node.block);
+        self.body(&node.sig, &node.block);
         visit::visit_item_fn(self, node);
     }
 
     fn visit_impl_item_fn(&mut self, node: &'ast syn::ImplItemFn) {
-        self.body(&node.attrs, &node.sig, &node.block);
+        self.body(&node.sig, &node.block);
         visit::visit_impl_item_fn(self, node);
     }
 
     fn visit_trait_item_fn(&mut self, node: &'ast syn::TraitItemFn) {
         if let Some(block) = &node.default {
-            self.body(&node.attrs, &node.sig, block);
+            self.body(&node.sig, block);
         }
         visit::visit_trait_item_fn(self, node);
     }
