@@ -27,6 +27,7 @@ const ON_THE_COMMAND_LINE: &[(&str, Here)] = &[
     ("break it with `reset_fence`", Here::Command("run ", "break", true, &["--yes", "--now", "--reset-fence"])),
     ("Client::break_lock (reset_fence)", Here::Command("", "break", true, &["--yes", "--reset-fence"])),
     ("Client::break_lock (Break::Now)", Here::Command("", "break", true, &["--yes", "--now"])),
+    ("Client::break_lock", Here::Command("", "break", true, &["--yes"])),
 ];
 
 impl Here {
@@ -78,6 +79,11 @@ pub(crate) fn show(name: &str) -> String {
 /// The same for a name that is not known.
 pub(crate) fn show_any() -> String {
     command_line("show", Some(NAME), &[], store_flags())
+}
+
+/// The command that takes a lock of this store away from its holder.
+pub(crate) fn break_lock(name: &str) -> String {
+    command_line("break", Some(&escaped(name)), &["--yes"], store_flags())
 }
 
 /// The command that looks closer at this store.

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::Holder;
 
+use crate::settings;
+
 /// A duration as people say it: no finer than they care for.
 pub(crate) fn span(span: Duration) -> String {
     let rounded = match span.as_millis() {
@@ -26,7 +28,8 @@ pub(crate) fn holder(holder: &Holder) -> String {
 
 /// What somebody called it: a label, or an owner that was not made of random digits.
 pub(crate) fn name_of(holder: &Holder) -> Option<&str> {
-    let chosen = |owner: &&str| owner.len() < 32 || !owner.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
+    let random = |owner: &str| owner.len() >= 32 && owner.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
+    let chosen = |owner: &&str| !random(owner) && !settings::is_of_run(owner);
     holder.label.as_deref().or_else(|| holder.owner.as_deref().filter(chosen))
 }
 

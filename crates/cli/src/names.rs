@@ -37,6 +37,11 @@ pub(crate) fn join(names: &[Name]) -> String {
     escaped.join(",")
 }
 
+/// Names for people: each in quotes.
+pub(crate) fn quoted(names: &[Name]) -> String {
+    names.iter().map(|name| format!("{:?}", name.as_str())).collect::<Vec<_>>().join(", ")
+}
+
 /// What a guard has lost. All of it where no name is known to be lost, for what is given up is given up together.
 pub(crate) fn lost(guard: &Guard) -> Vec<Name> {
     let lost: Vec<Name> = guard.lost_names().cloned().collect();

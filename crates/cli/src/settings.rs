@@ -184,8 +184,28 @@ pub(crate) fn explicit(id: &str) -> Result<Owner, Failure> {
 pub(crate) fn owner(given: Option<&str>) -> Result<Owner, Failure> {
     match given {
         Some(id) => explicit(id),
-        None => explicit(&Owner::generated([random()?, random()?]).to_string()),
+        None => explicit(&fresh()?),
     }
+}
+
+/// The owner of a `run`: the one that was given, or a fresh one that [`is_of_run`] recognises.
+pub(crate) fn owner_of_run(given: Option<&str>) -> Result<Owner, Failure> {
+    match given {
+        Some(id) => explicit(id),
+        None => explicit(&format!("{RUN}{}", fresh()?)),
+    }
+}
+
+/// Begins the fresh owner of a `run`, whose process keeps the lock while its command runs.
+const RUN: &str = "run-";
+
+/// Whether a `run` generated this owner.
+pub(crate) fn is_of_run(owner: &str) -> bool {
+    owner.strip_prefix(RUN).is_some_and(|bits| bits.len() == 32 && bits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn fresh() -> Result<String, Failure> {
+    Ok(Owner::generated([random()?, random()?]).to_string())
 }
 
 fn random() -> Result<u64, Failure> {
@@ -295,6 +315,17 @@ mod tests {
         let failure = password(None, None, b"text\xff").unwrap_err();
         assert!(failure.exit == Exit::USAGE && failure.message.contains("not valid UTF-8"), "{failure}");
         assert!(!failure.message.contains("text"), "{failure}");
+    }
+
+    #[test]
+    fn the_fresh_owner_of_a_run_is_recognised() {
+        assert!(is_of_run(&owner_of_run(None).unwrap().to_string()));
+        for other in
+            [owner(None).unwrap().to_string(), "run-me".into(), "run-".into(), format!("run-{}", "g".repeat(32))]
+        {
+            assert!(!is_of_run(&other), "{other}");
+        }
+        assert_eq!(owner_of_run(Some("me")).unwrap().to_string(), "me");
     }
 
     #[test]

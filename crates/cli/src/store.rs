@@ -56,7 +56,8 @@ pub(crate) async fn look(settings: &Settings) -> Result<Seen, Failure> {
 
 /// What those are told who would give back or lengthen a lock in a store that is not there.
 pub(crate) fn nothing_held(owner: &Owner, names: &[Name], label: &str) -> Failure {
-    let what = format!("{owner} does not hold {} on {label}: nobody does", names::join(names));
+    let (owner, names) = (owner.to_string(), names::quoted(names));
+    let what = format!("owner {owner:?} does not hold {names} on {label}: nobody does");
     Failure::new(Exit::NOT_HOLDER, what)
         .with_hint("is it the right store? --store URL or LEASEHOLD_STORE names another")
 }

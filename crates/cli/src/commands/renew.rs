@@ -20,7 +20,7 @@ pub(crate) fn run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure
         let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner);
         let lease = lease.unwrap_or_else(|| lease_default(&client));
         let left = lock.renew(args.fence.map(Fence::new), lease).await?;
-        output::line(&format!("renewed {}: {} left", names::join(&names), human::span(left)))?;
+        output::line(&format!("renewed {}: {} left", names::quoted(&names), human::span(left)))?;
         Ok(Exit::DONE)
     })
 }

@@ -209,6 +209,12 @@ impl Around {
     }
 }
 
+/// Whether this process is inside a `run` that holds this name as this owner.
+pub(crate) async fn is_inside(owner: &str, name: &Name, client: &Client) -> bool {
+    let around = Around::of_process();
+    !around.0.is_empty() && around.has_as(owner, std::slice::from_ref(name), &Here::of(client).await)
+}
+
 /// The first of these names that a run around this process took, as its variables tell.
 pub(crate) async fn held_around(wanted: &[Name], client: &Client) -> Option<Name> {
     let around = Around::of_process();

@@ -27,7 +27,7 @@ mod times;
 mod wake;
 
 pub(crate) use destination::Destination;
-pub(crate) use environment::{Here, held_around, store_variables, variables};
+pub(crate) use environment::{Here, held_around, is_inside, store_variables, variables};
 pub(crate) use job::own_group;
 pub(crate) use lock_check::after_break as loss_after_break;
 pub(crate) use orphan::OrphanRelease;

@@ -81,7 +81,7 @@ fn times(args: &RunArgs, lease: Duration) -> Result<Times, Failure> {
 
 /// A fresh one is explicit all the same, so that a `run` inside can be the same owner.
 fn owner(args: &RunArgs, joined: Option<&Outer>) -> Result<Owner, Failure> {
-    settings::owner(args.who.owner.as_deref().or(joined.map(|outer| outer.owner.as_str())))
+    settings::owner_of_run(args.who.owner.as_deref().or(joined.map(|outer| outer.owner.as_str())))
 }
 
 /// Variables tell what is held, and they may be old.

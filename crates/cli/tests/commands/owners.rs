@@ -1,6 +1,8 @@
 //! `renew` and `release`: for those who give the owner.
 
-use crate::harness::Place;
+use std::process::Stdio;
+
+use crate::harness::{Place, Running};
 
 const STRANGER: i32 = 77;
 
@@ -12,7 +14,7 @@ fn left(place: &Place) -> u64 {
 fn renew_lengthens_and_never_shortens() {
     let place = Place::new();
     let fence = place.acquire("a", "me").to_string();
-    place.run(&["renew", "a", "--owner", "me", "--lease", "10m"]).is(0).says("renewed a: ");
+    place.run(&["renew", "a", "--owner", "me", "--lease", "10m"]).is(0).says("renewed \"a\": ");
     assert!(left(&place) > 500_000);
     place.run(&["renew", "a", "--owner", "me", "--fence", &fence, "--lease", "20m"]).is(0);
     assert!(left(&place) > 1_100_000);
@@ -35,7 +37,9 @@ fn strangers_and_older_fences_are_refused() {
     let fence = place.acquire("a", "me");
     let older = (fence - 1).to_string();
     for command in ["renew", "release"] {
-        place.run(&[command, "a", "--owner", "you"]).fails(STRANGER, "me does");
+        place
+            .run(&[command, "a", "--owner", "you"])
+            .fails(STRANGER, "owner \"you\" does not hold it; owner \"me\" does");
         place.run(&[command, "a", "--owner", "me", "--fence", &older]).fails(STRANGER, &fence.to_string());
         place.run(&[command, "b", "--owner", "me"]).fails(STRANGER, "nobody");
     }
@@ -43,6 +47,21 @@ fn strangers_and_older_fences_are_refused() {
     place.run(&["release", "a", "--owner", "you", "--all"]).fails(STRANGER, &place.store());
     let shown = place.shown("a");
     assert_eq!((&shown["owner"], shown["fence"].as_u64()), (&"me".into(), Some(fence)));
+}
+
+/// `hold` without an owner has one that only its own process can use, whatever `show` calls it.
+#[test]
+fn the_text_of_a_generated_owner_is_no_owner() {
+    let place = Place::new();
+    let mut hold = Running::start(place.command(&["hold", "a"]).stdin(Stdio::piped()));
+    hold.line();
+    let owner = place.shown("a")["owner"].as_str().unwrap().to_owned();
+    for command in ["renew", "release"] {
+        let refused = place.run(&[command, "a", "--owner", &owner]);
+        refused.fails(STRANGER, "it was acquired without an explicit owner, so only its own process can");
+        refused.fails(STRANGER, "hint: 'leasehold break a --yes' takes it away from that process");
+    }
+    assert!(place.is_held("a"));
 }
 
 #[test]
@@ -54,8 +73,11 @@ fn an_expired_or_released_lock_is_nobodys() {
     for command in ["renew", "release"] {
         place.run(&[command, "a", "--owner", "me"]).is(STRANGER);
     }
-    place.run(&["release", "a", "--owner", "next"]).is(0).says("released a");
+    place.run(&["release", "a", "--owner", "next"]).is(0).says("released \"a\"");
     place.run(&["release", "a", "--owner", "next"]).is(STRANGER);
+    place
+        .run(&["renew", "a", "--owner", "next"])
+        .fails(STRANGER, "the lease ended, or it was released\nhint: acquire it again");
 }
 
 #[test]
@@ -67,9 +89,9 @@ fn a_hold_at_a_time_or_all_of_them() {
         }
     };
     take(2);
-    place.run(&["release", "a", "--owner", "me"]).is(0).says("one hold of a; 1 left");
+    place.run(&["release", "a", "--owner", "me"]).is(0).says("one hold of \"a\"; 1 left");
     assert_eq!(place.shown("a")["holds"], 1);
-    place.run(&["release", "a", "--owner", "me"]).is(0).says("released a");
+    place.run(&["release", "a", "--owner", "me"]).is(0).says("released \"a\"");
     place.nothing_is_left("a");
     take(3);
     let fence = place.shown("a")["fence"].to_string();
@@ -81,14 +103,14 @@ fn a_hold_at_a_time_or_all_of_them() {
 fn several_names() {
     let place = Place::new();
     place.run(&["acquire", "a,b", "--owner", "me"]).is(0);
-    place.run(&["renew", "b,a", "--owner", "me", "--lease", "10m"]).is(0).says("renewed a,b: ");
+    place.run(&["renew", "b,a", "--owner", "me", "--lease", "10m"]).is(0).says("renewed \"a\", \"b\": ");
     assert!(place.shown("b")["left_ms"].as_u64().unwrap() > 500_000);
     for command in ["renew", "release"] {
         place.run(&[command, "a,b", "--owner", "me", "--fence", "1"]).fails(64, "one name");
     }
     place.acquire("b", "me");
     let given = place.run(&["release", "a,b,c,d", "--owner", "me"]);
-    given.is(STRANGER).says("released a\n").says("released one hold of b; 1 left\n");
+    given.is(STRANGER).says("released \"a\"\n").says("released one hold of \"b\"; 1 left\n");
     given.fails(STRANGER, "\"c\"");
     given.fails(STRANGER, "\"d\"");
     assert!(!place.is_held("a"));

@@ -66,7 +66,7 @@ fn owners_are_fresh_and_fences_grow() {
         (owner, fence)
     };
     let ((one, first), (two, second)) = (told(), told());
-    assert!(one != two && one.len() == 32 && first < second, "{one} {first} {two} {second}");
+    assert!(one != two && one.len() == 36 && first < second, "{one} {first} {two} {second}");
 }
 
 #[test]
@@ -370,4 +370,32 @@ fn several_names_that_are_joined_are_kept_from_others_for_at_least_so_long() {
     let joined = output(place.shell("a,b", &inside("a,b --no-wait --at-least 1h", "echo ran")));
     assert_eq!((code(&joined), stdout(&joined).as_str()), (0, "ran\n"), "{}", stderr(&joined));
     assert!(!place.is_free("a") && !place.is_free("b"));
+}
+
+/// Otherwise its command would go on beside the next holder until the next renewal.
+#[test]
+fn nobody_releases_the_lock_of_a_run_by_its_owner() {
+    let place = Place::new();
+    let running = Running::start(place.shell("a", "echo $LEASEHOLD_OWNER; sleep 600"));
+    let owner = running.line();
+    for flags in [&[][..], &["--all"]] {
+        let mut release = place.program();
+        release.args(["release", "a", "--owner", &owner]).args(flags);
+        let refused = output(release);
+        assert_eq!(code(&refused), 77, "{}", stderr(&refused));
+        let said = stderr(&refused);
+        assert!(said.contains("\"a\"") && said.contains("is held by a run (process "), "{said}");
+        assert!(said.contains("hint: end that command; 'leasehold break a --yes' takes"), "{said}");
+    }
+    assert!(!place.is_free("a"));
+}
+
+/// What the command itself added can be given back, and no more than that.
+#[test]
+fn a_command_releases_only_the_holds_that_it_added() {
+    let place = Place::new();
+    let release = r#""$LEASEHOLD" release a --owner $LEASEHOLD_OWNER; echo $?"#;
+    let acquire = r#""$LEASEHOLD" acquire a --owner $LEASEHOLD_OWNER >acquired"#;
+    let done = output(place.shell("a", &format!("{acquire}; {release}; {release}")));
+    assert_eq!((code(&done), &*stdout(&done)), (0, "released one hold of \"a\"; 1 left\n0\n77\n"), "{}", stderr(&done));
 }

@@ -164,20 +164,30 @@ impl Lock {
     async fn not_holder(&self, operation: &'static str, name: &Name, owner: &StoreOwner) -> Error {
         let inspected = self.shell.0.store.inspect(name.clone()).await.map(|inspected| inspected.result);
         let lingers = inspected.as_ref().is_ok_and(|inspected| inspected.lingers.is_some());
+        let given = format!("owner {:?}", owner.to_string());
         let what = match inspected.as_ref().map(|inspected| inspected.holders.as_slice()) {
-            Ok([]) if lingers => format!("{owner} does not hold it: nobody does, though it lingers"),
-            Ok([]) => format!("{owner} does not hold it: nobody does"),
+            Ok([]) if lingers => format!("{given} does not hold it; nobody does, but it lingers"),
+            Ok([]) => format!("{given} does not hold it; nobody does: the lease ended, or it was released"),
             Ok([holder, ..]) if holder.owner == *owner && holder.broken => {
-                format!("{owner} no longer holds it: it was broken, and is free when its lease is over")
+                format!("{given} no longer holds it: it was broken, and is free when its lease is over")
             }
             Ok([holder, ..]) if holder.owner == *owner => match holder.fence {
-                Some(fence) => format!("{owner} no longer holds that lease of it: it has fence {fence} now"),
-                None => format!("{owner} no longer holds that lease of it"),
+                Some(fence) => format!("{given} no longer holds that lease of it: it has fence {fence} now"),
+                None => format!("{given} no longer holds that lease of it"),
             },
-            Ok([holder, ..]) => format!("{owner} does not hold it: {} does", holder.owner),
-            Err(_) => format!("{owner} does not hold it"),
+            // The text of a generated owner is no explicit owner.
+            Ok([holder, ..]) if holder.owner.to_string() == owner.to_string() => {
+                let what = "it was acquired without an explicit owner, so only its own process can renew or release it";
+                let error = Error::new(ErrorKind::NotHolder, operation, what);
+                return self.labelled(error.with_hint("Client::break_lock takes it away from that process"), name);
+            }
+            Ok([holder, ..]) => format!("{given} does not hold it; owner {:?} does", holder.owner.to_string()),
+            Err(_) => format!("{given} does not hold it"),
         };
-        self.labelled(Error::new(ErrorKind::NotHolder, operation, what), name)
+        let error = Error::new(ErrorKind::NotHolder, operation, what);
+        let is_over = operation == "renew" && !lingers && inspected.is_ok_and(|inspected| inspected.holders.is_empty());
+        let error = if is_over { error.with_hint("acquire it again") } else { error };
+        self.labelled(error, name)
     }
 
     fn labelled(&self, error: Error, name: &Name) -> Error {
