@@ -17,6 +17,8 @@ use leasehold_core::Error;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, fchmod, fchown, fstat, openat, statat};
 use rustix::io::Errno;
 
+#[cfg(target_os = "linux")]
+use crate::rename_rights::listed_for_group;
 use crate::rename_rights::others_can_rename;
 use crate::{database, error};
 
@@ -64,11 +66,6 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// As a file has them.
-    pub(crate) fn of(stat: &Stat) -> Self {
-        Self { mode: stat.st_mode & 0o666, group: Some(stat.st_gid) }
-    }
-
     /// Those of the users who may write: nobody else needs what is beside the file.
     pub(crate) fn of_writers(self) -> Self {
         let group = if self.mode & 0o060 == 0o060 { 0o060 } else { 0 };
@@ -163,6 +160,27 @@ impl Site {
         Rights { mode: if prepared { 0o660 } else { 0o600 }, group }
     }
 
+    /// Who may use the file that was found. Where it has an access list, the bits of the group are the most that anybody in the list can
+    /// do, and the group has an entry of its own.
+    pub(crate) fn rights_of(&self, file: &Stat) -> Rights {
+        let (mode, group) = (file.st_mode & 0o666, file.st_mode & 0o060);
+        let listed = if group == 0 { 0 } else { self.listed_for_group(file) };
+        Rights { mode: (mode & !0o060) | (group & listed), group: Some(file.st_gid) }
+    }
+
+    /// What an access list gives to the group of the file; nothing where another file has its name by now.
+    #[cfg(target_os = "linux")]
+    fn listed_for_group(&self, file: &Stat) -> u32 {
+        let itself = openat(&self.directory.open, &self.name, ITSELF, Mode::empty()).ok();
+        let itself = itself.filter(|itself| fstat(itself).is_ok_and(|found| identity(&found) == identity(file)));
+        itself.map_or(0, listed_for_group)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn listed_for_group(&self, _: &Stat) -> u32 {
+        0o060
+    }
+
     /// The group that shares the directory: root gave it the right to write here, and nobody else has it.
     fn group(&self) -> Option<u32> {
         let Stat { st_uid, st_gid, st_mode, .. } = self.directory.stat;
@@ -228,7 +246,7 @@ impl Site {
         self.check_owner("", &file)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = openat(&self.directory.open, self.beside(suffix), flags, Mode::RUSR | Mode::WUSR)?;
-        let rights = Rights { group: self.group().or(Some(file.st_gid)), ..Rights::of(&file) };
+        let rights = Rights { group: self.group().or(Some(file.st_gid)), ..self.rights_of(&file) };
         // Of a group that this user is not in: then the file stays its own, as far as the mode allows.
         rights.give(&made).or_else(|_| Rights { group: None, ..rights }.give(&made)).map_err(|fault| errno(&fault))?;
         Ok(made)

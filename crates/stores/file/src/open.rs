@@ -63,7 +63,7 @@ pub(crate) fn open(site: &Arc<Site>, create: bool) -> Result<Opened, Error> {
     let folder = match probe(site)? {
         Found::Nothing(_) if !create => return Err(error::no_store(&site.path(""))),
         Found::Nothing(empty) => {
-            let rights = empty.as_deref().map_or_else(|| site.rights(), Rights::of);
+            let rights = empty.as_deref().map_or_else(|| site.rights(), |empty| site.rights_of(empty));
             let folder = Folder::enter(site, rights)?;
             let _alone = Alone::at(&folder)?;
             if let Found::Nothing(empty) = probe(site)? {
@@ -142,7 +142,7 @@ pub(crate) fn probe(site: &Arc<Site>) -> Result<Found, Error> {
             fault => fault,
         })
     })?;
-    Ok(Found::Ours(Rights::of(&found)))
+    Ok(Found::Ours(site.rights_of(&found)))
 }
 
 /// What SQLite finds when it looks through the file: "ok", or the first damage.
@@ -210,7 +210,7 @@ fn make(site: &Site, folder: &Folder, empty: Option<&Stat>) -> Result<(), Error>
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut new: File = openat(place, it, flags, Mode::RUSR | Mode::WUSR).map_err(|fault| cannot(fault.into()))?.into();
     new.write_all(&content).map_err(cannot)?;
-    empty.map_or_else(|| site.rights(), Rights::of).give(&new).map_err(cannot)?;
+    empty.map_or_else(|| site.rights(), |empty| site.rights_of(empty)).give(&new).map_err(cannot)?;
     new.sync_all().map_err(cannot)?;
     // Of a file that was removed or emptied: it must not be taken for this one's.
     for suffix in left {

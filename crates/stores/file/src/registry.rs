@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::config::Config;
 use crate::database::Database;
-use crate::directory::{Rights, Site, identity};
+use crate::directory::{Site, identity};
 use crate::folder::Folder;
 use crate::live::Stamp;
 use crate::machine::Machine;
@@ -80,7 +80,7 @@ impl Entered {
         let site = Site::find(&config.path, false)?.ok_or_else(|| error::no_store(&config.path))?;
         let file = site.stat("").map_err(|fault| error::place("there is no", &config.path, fault.into()))?;
         let file = file.ok_or_else(|| error::no_store(&config.path))?;
-        let folder = Folder::enter(&site, Rights::of(&file))?;
+        let folder = Folder::enter(&site, site.rights_of(&file))?;
         Ok(Self { site, folder })
     }
 

@@ -1,10 +1,14 @@
-//! Who can give what is in a folder another name: a path through it may lead to another folder by now.
+//! Who can give what is in a folder another name: a path through it may lead to another folder by now. And what an access list says of
+//! a file's group.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::Stat;
 
 use crate::directory::is_trusted;
+
+#[cfg(target_os = "linux")]
+pub(crate) use access_list::listed_for_group;
 
 /// Whether others than its owner and root can give what is in a folder another name: they have the right to write there, and it has no
 /// sticky bit. The group of root, and one that is this user's alone, as many systems make for each user, are not counted.
@@ -49,16 +53,40 @@ mod access_list {
     const ATTRIBUTE: &str = "system.posix_acl_access";
     const VERSION: [u8; 4] = 2_u32.to_le_bytes();
     const USER: u16 = 2;
+    const OWN_GROUP: u16 = 4;
     const GROUP: u16 = 8;
     const WRITE: u16 = 2;
     /// Nobody makes a longer list by hand.
     const BYTES_MAX: usize = 8 * 1024;
 
+    /// What a file's list gives to its own group, as bits of a mode: all where there is no list, and nothing where it cannot be read.
+    pub(crate) fn listed_for_group(file: impl AsFd) -> u32 {
+        let mut list = [0; BYTES_MAX];
+        match read(file, &mut list) {
+            Ok(length) => group_bits(&list[..length]),
+            Err(Errno::NODATA | Errno::NOTSUP | Errno::NOSYS) => 0o060,
+            Err(_) => 0,
+        }
+    }
+
+    pub(super) fn group_bits(list: &[u8]) -> u32 {
+        let entries = list.strip_prefix(&VERSION).unwrap_or_default();
+        let may = |entry: &[u8]| match entry {
+            [what0, what1, may, ..] if u16::from_le_bytes([*what0, *what1]) == OWN_GROUP => Some(u32::from(*may)),
+            _ => None,
+        };
+        entries.chunks(8).find_map(may).map_or(0, |may| (may << 3) & 0o060)
+    }
+
+    fn read(itself: impl AsFd, list: &mut [u8; BYTES_MAX]) -> Result<usize, Errno> {
+        let path = format!("/proc/self/fd/{}", itself.as_fd().as_raw_fd());
+        rustix::fs::getxattr(&path, ATTRIBUTE, &mut list[..])
+    }
+
     /// Whether a folder has a list in which another user, or a group that counts, may write. One that cannot be read may say so.
     pub(super) fn lets_others_write(folder: impl AsFd, counts: impl Fn(u32) -> bool) -> bool {
         let mut list = [0; BYTES_MAX];
-        let itself = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
-        match rustix::fs::getxattr(&itself, ATTRIBUTE, &mut list[..]) {
+        match read(folder, &mut list) {
             Ok(length) => has_writer(&list[..length], counts),
             Err(Errno::NODATA | Errno::NOTSUP | Errno::NOSYS) => false,
             Err(_) => true,
@@ -138,5 +166,11 @@ mod tests {
             assert_eq!(access_list::has_writer(&list, |group| group == 7), counts, "{list:?}");
         }
         assert!(access_list::has_writer(b"of another version", |_| false));
+        let named = |may| [usual.clone(), entry(8, may, 7)].concat();
+        assert_eq!(access_list::group_bits(&named(0)), 0o060, "its own entry says all");
+        let without =
+            [2_u32.to_le_bytes().to_vec(), entry(2, 7, 7), entry(4, 4, u32::MAX), entry(16, 7, u32::MAX)].concat();
+        assert_eq!(access_list::group_bits(&without), 0o040, "others may do more than the group");
+        assert_eq!(access_list::group_bits(b"of another version"), 0);
     }
 }

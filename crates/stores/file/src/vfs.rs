@@ -1,8 +1,8 @@
 //! How SQLite opens files for this store: through [`Site::open`], so that it never opens, and never gives away, what others put at
 //! the paths it uses.
 //!
-//! SQLite opens by path, and as root it gives the log and its index to whoever owns the file. Both are calls of the system that it lets
-//! programs replace, for the whole process: ours act only inside [`within`], on that thread and for those paths, and hand every other
+//! SQLite opens by path, as root it gives the log and its index to whoever owns the file, and it gives both the file's mode, which with an
+//! access list is more than the group has. These are calls of the system that it lets programs replace, for the whole process: ours act only inside [`within`], on that thread and for those paths, and hand every other
 //! call on. The store has an entry of its own in SQLite's list of file systems, whose pauses end with the caller's patience, and which
 //! passes over a journal that a stranger put beside the file: nobody without rights on a file can have written to it.
 //!
@@ -31,12 +31,14 @@ const JOURNAL: &str = "-journal";
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
 type ChangeOwner = unsafe extern "C" fn(c_int, libc::uid_t, libc::gid_t) -> c_int;
+type ChangeMode = unsafe extern "C" fn(c_int, libc::mode_t) -> c_int;
 type Look = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *const c_char, c_int, *mut c_int) -> c_int;
 
 /// What was there before.
 struct System {
     open: Open,
     change_owner: ChangeOwner,
+    change_mode: ChangeMode,
     look: Look,
 }
 
@@ -90,12 +92,14 @@ fn install() -> Option<()> {
         let system = System {
             open: std::mem::transmute::<unsafe extern "C" fn(), Open>(get(unix, c"open".as_ptr())?),
             change_owner: std::mem::transmute::<unsafe extern "C" fn(), ChangeOwner>(get(unix, c"fchown".as_ptr())?),
+            change_mode: std::mem::transmute::<unsafe extern "C" fn(), ChangeMode>(get(unix, c"fchmod".as_ptr())?),
             look: unix.xAccess?,
         };
         // Before they are replaced: another thread may call them at once.
         SYSTEM.set(system).ok()?;
         let new_open = std::mem::transmute::<Open, unsafe extern "C" fn()>(open);
         let new_change_owner = std::mem::transmute::<ChangeOwner, unsafe extern "C" fn()>(change_owner);
+        let new_change_mode = std::mem::transmute::<ChangeMode, unsafe extern "C" fn()>(change_mode);
         let own = ffi::sqlite3_vfs {
             zName: NAME.as_ptr(),
             pNext: std::ptr::null_mut(),
@@ -106,6 +110,7 @@ fn install() -> Option<()> {
         let done = [
             set(unix, c"open".as_ptr(), Some(new_open)),
             set(unix, c"fchown".as_ptr(), Some(new_change_owner)),
+            set(unix, c"fchmod".as_ptr(), Some(new_change_mode)),
             ffi::sqlite3_vfs_register(Box::leak(Box::new(own)), 0),
         ];
         done.iter().all(|code| *code == ffi::SQLITE_OK).then_some(())
@@ -189,12 +194,26 @@ fn is_strangers_journal(wanted: &[u8]) -> bool {
 /// SQLite gives a file to the owner of another one. Ours stay whose they are.
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 unsafe extern "C" fn change_owner(file: c_int, user: libc::uid_t, group: libc::gid_t) -> c_int {
-    let ours = OPENING.try_with(|opening| opening.try_borrow().is_ok_and(|opening| opening.is_some()));
     match SYSTEM.get() {
         // SAFETY: the call that was there before, with what it was to get.
-        Some(system) if ours != Ok(true) => unsafe { (system.change_owner)(file, user, group) },
+        Some(system) if !is_opening() => unsafe { (system.change_owner)(file, user, group) },
         _ => 0,
     }
+}
+
+/// SQLite gives a new file the mode of another one. Ours have theirs from [`Site::open`].
+#[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
+unsafe extern "C" fn change_mode(file: c_int, mode: libc::mode_t) -> c_int {
+    match SYSTEM.get() {
+        // SAFETY: the call that was there before, with what it was to get.
+        Some(system) if !is_opening() => unsafe { (system.change_mode)(file, mode) },
+        _ => 0,
+    }
+}
+
+/// Whether this thread opens files of a site just now.
+fn is_opening() -> bool {
+    OPENING.try_with(|opening| opening.try_borrow().is_ok_and(|opening| opening.is_some())).unwrap_or(false)
 }
 
 /// SQLite waits for others. It cannot be told to give up, but not to wait any longer: then it gives up by itself.

@@ -330,13 +330,18 @@ fn a_journal_of_a_stranger_stops_no_store_that_is_there() {
 
 /// Gives another user the right to write in a folder, as `setfacl -m u:USER:rwx` does.
 fn let_write(folder: &Path, user: u32) {
+    set_list(folder, user, 5);
+}
+
+/// An access list in which one more user may do everything, and the group and all others may do `rest`.
+fn set_list(path: &Path, user: u32, rest: u16) {
     let entries: [(u16, u16, u32); 5] =
-        [(1, 7, u32::MAX), (2, 7, user), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+        [(1, 7, u32::MAX), (2, 7, user), (4, rest, u32::MAX), (16, 7, u32::MAX), (32, rest, u32::MAX)];
     let mut list = 2_u32.to_le_bytes().to_vec();
     for (what, may, who) in entries {
         list.extend([&what.to_le_bytes()[..], &may.to_le_bytes(), &who.to_le_bytes()].concat());
     }
-    rustix::fs::setxattr(folder, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(path, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
 #[test]
@@ -354,6 +359,34 @@ fn no_path_leads_through_a_folder_that_an_access_list_opens() {
     // As without a list: where nobody can take the next folder away.
     fs::set_permissions(&open, Permissions::from_mode(0o1775)).unwrap();
     take(&path).unwrap();
+}
+
+#[test]
+fn what_an_access_list_gives_to_one_user_is_not_given_to_the_group() {
+    if !has_users() {
+        return;
+    }
+    let machine = Machine::new();
+    // An empty file tells who may use the store; the log of a store that is there is made again.
+    for (folder, is_made, private) in
+        [("new", false, &["", "-wal", "-shm", ".d"][..]), ("old", true, &["-wal", "-shm"])]
+    {
+        let path = machine.folder(folder, 0, 0, 0o755).join("locks.db");
+        let beside = |suffix: &str| path.with_file_name(format!("locks.db{suffix}"));
+        if is_made {
+            take(&path).unwrap();
+            ["-wal", "-shm"].into_iter().for_each(|suffix| fs::remove_file(beside(suffix)).unwrap());
+        } else {
+            fs::write(&path, "").unwrap();
+        }
+        chown(&path, Some(0), Some(GROUP)).unwrap();
+        set_list(&path, BOB, 0);
+        take(&path).unwrap();
+        for suffix in private {
+            let mode = fs::metadata(beside(suffix)).unwrap().mode();
+            assert_eq!(mode & 0o077, 0, "{folder}: the group can use locks.db{suffix}: {mode:o}");
+        }
+    }
 }
 
 #[test]
