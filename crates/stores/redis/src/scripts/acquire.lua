@@ -98,9 +98,7 @@ if not busy then
     local record = row.record
     if not shared then return {record[2], record[3], 1, row.left == -1 and lease or math.max(1, row.left)} end
     if row.again then insist(KEYS[at + 1]) end
-    -- Whoever lacks a right is refused here, before anything has changed: else a hold would stay that nobody has.
-    if row.left > 0 then call('PEXPIRE', KEYS[at + 1], row.left) end
-    call('SET', KEYS[at + 3], text_at(KEYS[at + 3]), 'KEEPTTL')
+    check_rights(KEYS[at + 1], KEYS[at + 3], row.left)
     if not row.again and not place_of(record[8], request, 1) then
       row.holds[#row.holds + 1] = request
       row.holds[#row.holds + 1] = now + lease * 1000

@@ -36,6 +36,8 @@ local is_free_anyway = left == -2 and ARGV[3] ~= ''
 if verdict ~= 'done' or is_free_anyway then return {verdict, now, waiting, before} end
 -- A string that is no fence is a damaged record. A value of another type is another program's.
 if ARGV[5] == '1' and not beginning_of(fence_key, 0) then return {'fence', now, fence_key} end
+-- A user who may not read the record is refused before anything has changed.
+text_at(record_key)
 
 if left ~= -2 then
   if ARGV[2] == 'end' then

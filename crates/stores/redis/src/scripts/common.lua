@@ -3,17 +3,20 @@
 -- The place of the last byte that is read of a record: a stranger's string has any size.
 local TEXT_LAST = 4194303
 
-local function text_at(key)
-  local text = try_call('GETRANGE', key, 0, TEXT_LAST)
-  return type(text) == 'string' and text or ''
+-- Passes over the fault that a value is of another type. Any other one, such as a right that this user lacks, says nothing about the
+-- value, and ends the script. Old servers raise a text.
+local function expect_wrong_type(fault)
+  if not find(type(fault) == 'table' and fault.err or fault, 'WRONGTYPE', 1, true) then error(fault) end
 end
 
 -- The beginning of a string, up to the byte at `last`: '' where there is none, and nothing where the value is no string.
 local function beginning_of(key, last)
   local text = try_call('GETRANGE', key, 0, last)
   if type(text) == 'string' then return text end
-  if not find(text.err, 'WRONGTYPE', 1, true) then error(text) end
+  expect_wrong_type(text)
 end
+
+local function text_at(key) return beginning_of(key, TEXT_LAST) or '' end
 
 -- The last fence on record: 0 where there is none, and beyond every other where the value at its key is no fence.
 local function fence_at(key)
@@ -106,6 +109,12 @@ local function ms_until(moment) return math.ceil((moment - now) / 1000) end
 -- A server that is out of memory refuses a script's first write where it needs memory, and no later one. What is held must be kept,
 -- counted and given back there too: such steps begin with a write that needs none. For the hash of a lock that is held.
 local function insist(lock) call('HDEL', lock, '') end
+
+-- A user who lacks a right is refused here, before the holds of a shared owner change: else the count and the record would differ.
+local function check_rights(lock, record_key, left)
+  if left > 0 then call('PEXPIRE', lock, left) end
+  call('SET', record_key, text_at(record_key), 'KEEPTTL')
+end
 
 -- Holds of a shared owner are kept as request, end, request, end, …; those that have ended are left out.
 local function live_holds(record)

@@ -7,6 +7,7 @@ for at = 1, #KEYS, 4 do
   local ok, found = pcall(describe, KEYS[at], KEYS[at + 1], KEYS[at + 2])
   if not ok then
     if ARGV[1] == 'one' then error(found) end
+    expect_wrong_type(found)
     found = {-2}
   end
   if ARGV[1] ~= 'one' and (found[1] == -2 or found[2] == FOREIGN and ARGV[1] == 'locks') then

@@ -27,7 +27,9 @@ if record and record[9] then lingers = math.max(lingers, record[9]) end
 local function still(holds, foreign)
   record[7], record[9] = holds, lingers
   insist(lock)
-  local ms = math.max(ms_until(math.max(last_end(holds), lingers)), foreign > 0 and call('PTTL', lock) or 1)
+  local left = call('PTTL', lock)
+  check_rights(lock, record_key, left)
+  local ms = math.max(ms_until(math.max(last_end(holds), lingers)), foreign > 0 and left or 1)
   take(lock, kept_as, request, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)
   return {'still', now, #holds / 2 + foreign}

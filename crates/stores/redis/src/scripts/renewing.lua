@@ -16,6 +16,7 @@ local function renew_shared(lock, fence_key, record_key, tag, fence, hold, term,
   if last == 0 then return -1 end
   record[4], record[7] = term, holds
   insist(lock)
+  check_rights(lock, record_key, left)
   local ms = math.max(ms_until(math.max(last_end(holds), record[9])), foreign > 0 and left or 1)
   take(lock, string.sub(tag, 2), hold, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)

@@ -23,6 +23,8 @@ pub(crate) const CASES: &[Case] = &[
     ("attacks::a_user_without_channels_releases", || block_on(a_user_without_channels_releases())),
     ("attacks::a_user_without_expiry_leaves_nothing_for_ever", || block_on(a_user_without_expiry_leaves_nothing())),
     ("attacks::a_user_without_a_right_leaves_no_second_hold", || block_on(no_second_hold())),
+    ("attacks::a_release_without_a_right_changes_nothing", || block_on(no_half_of_a_release())),
+    ("attacks::a_user_without_a_right_is_told_so_by_list", || block_on(no_empty_list_for_lack_of_a_right())),
     ("attacks::a_break_without_a_right_changes_nothing", || block_on(no_half_of_a_break())),
     ("attacks::large_hashes_of_others_are_passed_over", || block_on(large_hashes_of_others_are_passed_over())),
     ("attacks::numbers_of_others_are_not_counts", || block_on(numbers_of_others_are_not_counts())),
@@ -231,6 +233,40 @@ async fn no_second_hold() -> Checked {
         assert!(left == 0 || is_entered, "-{lacking}: a hold is left that nobody has");
         server.command(&["DEL", "a"])?;
     }
+    Ok(())
+}
+
+/// Redisson holds it under the same owner, which only the count tells: a release that fails must leave that count.
+async fn no_half_of_a_release() -> Checked {
+    let server = Redis::start()?;
+    let me = Owner::explicit("me")?;
+    let first = client(&server).await?;
+    for lacking in ["pexpire", "set"] {
+        server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", "+@all", &format!("-{lacking}")])?;
+        let second = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
+        let held = first.lock("a").owned_by(&me).lease(600 * S).acquire().await?;
+        server.command(&["HINCRBY", "a", "me", "1"])?;
+        let failed = second.lock("a").owned_by(&me).release(None).await.expect_err("it may not");
+        assert_eq!(failed.kind(), ErrorKind::Unfit, "-{lacking}: {failed}");
+        assert_eq!(number(&server, &["HINCRBY", "a", "me", "0"])?, 2, "-{lacking}: the failed release was counted");
+        held.release().await?;
+        assert_eq!(number(&server, &["HINCRBY", "a", "me", "0"])?, 1, "-{lacking}: Redisson's hold is gone");
+        server.command(&["DEL", "a"])?;
+    }
+    Ok(())
+}
+
+/// A lock that this user may not look at is held all the same.
+async fn no_empty_list_for_lack_of_a_right() -> Checked {
+    let server = Redis::start()?;
+    let held = client(&server).await?.lock("a").owned_by(&Owner::explicit("me")?).lease(600 * S).acquire().await?;
+    for lacking in ["hkeys", "hlen", "hstrlen", "getrange"] {
+        server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", "+@all", &format!("-{lacking}")])?;
+        let looking = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
+        let error = looking.list("").await.expect_err("it may not");
+        assert_eq!(error.kind(), ErrorKind::Unfit, "-{lacking}: {error}");
+    }
+    held.release().await?;
     Ok(())
 }
 
