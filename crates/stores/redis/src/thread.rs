@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use leasehold_core::{Error, ErrorKind};
-use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::task::AbortHandle;
 
 use crate::error;
@@ -93,8 +93,18 @@ fn begin(name: &str) -> io::Result<Handle> {
     leasehold_clock::room_for_runtime()?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))
-        .map(|_| handle)
+    let (give, given) = std::sync::mpsc::channel::<Runtime>();
+    let runs = move || given.recv().map_or((), |runtime| runtime.block_on(std::future::pending()));
+    match std::thread::Builder::new().name(name.to_owned()).spawn(runs) {
+        Ok(_) => {
+            // The thread waits for just this.
+            let _ = give.send(runtime);
+            Ok(handle)
+        }
+        Err(error) => {
+            // A runtime that is dropped in an async task panics: so it was not given to a thread that may not start.
+            runtime.shutdown_background();
+            Err(error)
+        }
+    }
 }
