@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Lock};
 use leasehold_faults::servers;
+use leasehold_redis::{Layout, script_texts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Value};
 use tokio::runtime::Runtime;
@@ -103,38 +104,16 @@ pub(crate) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) 
     connection.send_packed_command(command).await.and_then(Value::extract_error).expect("an answer")
 }
 
-macro_rules! script {
-    ($($part:literal),+) => {
-        concat!($(include_str!(concat!("../../../crates/stores/redis/src/scripts/", $part, ".lua"))),+)
-    };
+/// The text of one of the store's scripts.
+pub(crate) fn script(layout: Layout, operation: &str) -> String {
+    script_texts(layout).find(|(name, _)| *name == operation).expect("an operation of the store").1
 }
-pub(crate) use script;
 
 impl Bare {
     async fn connect(place: &Place) -> Self {
         let mut connection = connect(&place.url()).await;
-        let acquire = script!(
-            "clock",
-            "record",
-            "first_redisson",
-            "acquire_free",
-            "acquire_short",
-            "common",
-            "layout_redisson",
-            "describe",
-            "acquire"
-        );
-        let release = script!(
-            "clock",
-            "first_redisson",
-            "release_alone",
-            "release_short",
-            "record",
-            "common",
-            "layout_redisson",
-            "release"
-        );
-        let (acquire, release) = (load(&mut connection, acquire).await, load(&mut connection, release).await);
+        let acquire = load(&mut connection, &script(Layout::Redisson, "acquire")).await;
+        let release = load(&mut connection, &script(Layout::Redisson, "release")).await;
         Self { connection, acquire, release }
     }
 
@@ -153,7 +132,7 @@ impl Bare {
         let owner = format!("00000000-0000-0000-0000-000000000001:{number}");
         let mut take = Self::call(&self.acquire, name);
         take.arg(format!("p{owner}")).arg(&owner).arg(30_000).arg(1).arg(0).arg(1_u64 << 53);
-        let taken = send(&mut self.connection, take.arg("1").arg(0).arg("1\nhost\n")).await;
+        let taken = send(&mut self.connection, take.arg("1").arg(0).arg("1\nhost\n").arg(0).arg(0)).await;
         let fence = match &taken {
             Value::Array(parts) => match &parts[..] {
                 [_, _, Value::Array(grant)] => match grant[0] {

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use leasehold::{Client, Lock};
 use leasehold_faults::proxy::Proxy;
 use leasehold_faults::servers::Redis;
+use leasehold_redis::Layout;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::runtime::Runtime;
@@ -270,22 +271,8 @@ impl Bare {
         let mut connected = Vec::new();
         for server in servers {
             let mut connection = connect(&format!("redis://{}", server.address())).await;
-            let vote = script!("clock", "record", "first_plain", "common", "layout_plain", "describe", "birth", "vote");
-            let vote = load_script(&mut connection, vote).await;
-            let release = load_script(
-                &mut connection,
-                script!(
-                    "clock",
-                    "first_plain",
-                    "release_alone",
-                    "release_short",
-                    "record",
-                    "common",
-                    "layout_plain",
-                    "release"
-                ),
-            )
-            .await;
+            let vote = load_script(&mut connection, &script(Layout::Plain, "vote")).await;
+            let release = load_script(&mut connection, &script(Layout::Plain, "release")).await;
             connected.push(Server { connection, vote, release });
         }
         Self { servers: connected, late: Vec::new() }

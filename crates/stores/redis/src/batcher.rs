@@ -214,7 +214,7 @@ impl Inner {
         if heard.is_empty() {
             return;
         }
-        let script = &self.scripts.tell;
+        let script = &self.scripts.notify;
         let answer = self.run(script, tell_command(self, &heard)).await;
         let mut waiting = answer.and_then(Parts::of);
         for (asked, at, first) in heard {
@@ -376,7 +376,7 @@ fn release_many_command(inner: &Inner, asked: &[Asked<Release>]) -> Cmd {
 }
 
 fn tell_command(inner: &Inner, heard: &[(Asked<Release>, StoreTime, Fence)]) -> Cmd {
-    let mut command = store::calling(&inner.scripts.tell, heard.len() * 3);
+    let mut command = store::calling(&inner.scripts.notify, heard.len() * 3);
     for (Asked { request, .. }, ..) in heard {
         let keys = inner.space.keys(&request.name);
         command.arg(keys.lock()).arg(keys.line()).arg(keys.heard());

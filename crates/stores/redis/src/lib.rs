@@ -34,4 +34,6 @@ mod wire;
 
 pub use config::{Config, Layout, SCHEMES};
 pub use examine::{Seen, examine, examine_member};
+#[doc(hidden)]
+pub use script::script_texts;
 pub use store::Redis;

@@ -126,12 +126,12 @@ impl Member for Redis {
         let inner = self.0.clone();
         self.call(async move {
             let synced = inner.is_synced().await;
-            let mut command = store::calling(&inner.scripts.uphold, leases.len() * 2 + 1);
+            let mut command = store::calling(&inner.scripts.renew_vote, leases.len() * 2 + 1);
             store::add_lease_keys(&mut command, &inner, &leases);
             inner.add_birth(&mut command);
             store::add_leases(&mut command, &leases);
             command.arg(reply::millis(inner.quarantine)).arg(u8::from(synced));
-            let answer = inner.run(&inner.scripts.uphold, command).await;
+            let answer = inner.run(&inner.scripts.renew_vote, command).await;
             answer.and_then(|value| reply::upheld(value, inner.quarantine)).map_err(|error| error.during("renew"))
         })
     }

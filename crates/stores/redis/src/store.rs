@@ -438,7 +438,7 @@ impl Store for Redis {
 
     fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
         let inner = self.0.clone();
-        let script = &inner.scripts.breaking;
+        let script = &inner.scripts.break_lock;
         let mut command = calling(script, parts(inner.layout));
         add_keys(&mut command, &inner, &name);
         command.arg(name.as_str()).arg(match options.how {
@@ -447,7 +447,7 @@ impl Store for Redis {
         });
         command.arg(number_of(options.fence)).arg(u8::from(options.foreign)).arg(u8::from(options.reset_fence));
         self.call(async move {
-            let answer = inner.run(&inner.scripts.breaking, command).await;
+            let answer = inner.run(&inner.scripts.break_lock, command).await;
             answer
                 .and_then(|value| reply::broken(value, name.clone()))
                 .map_err(|error| error::of_break(error).during("break").on_lock(&name))

@@ -183,7 +183,7 @@ pub(super) fn uptime(info: &Info) -> Check {
     }
 }
 
-/// Whether a server of a quorum votes now: not for a quarantine after it may have forgotten. As `scripts/birth.lua` decides.
+/// Whether a server of a quorum votes now: not for a quarantine after it may have forgotten. As `scripts/lib/server_epoch.lua` decides.
 pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_micros: i128) -> Check {
     const CHECK: &str = "voting";
     let spoken = humantime::format_duration;

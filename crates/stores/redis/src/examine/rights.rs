@@ -100,7 +100,7 @@ pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
 /// The probes of what these scripts call, and of what it takes to call them.
 fn needed(scripts: &'static Scripts) -> impl Iterator<Item = &'static [&'static str]> {
     let called =
-        |probe: &[&str]| OUTSIDE.contains(&probe[0]) || scripts.all().any(|script| calls(&script.text, probe[0]));
+        |probe: &[&str]| OUTSIDE.contains(&probe[0]) || scripts.of_locks().any(|script| calls(&script.text, probe[0]));
     PROBES.iter().copied().filter(move |probe| called(probe))
 }
 
@@ -170,7 +170,7 @@ mod tests {
         for layout in [Layout::Redisson, Layout::Plain] {
             let needed: BTreeSet<&str> = needed(Scripts::of(layout)).map(|probe| probe[0]).collect();
             let mut called = BTreeSet::new();
-            for script in Scripts::of(layout).all() {
+            for script in Scripts::of(layout).of_locks() {
                 let calls =
                     script.text.split("call('").skip(1).filter_map(|rest| rest.split_once('\'')).map(|call| call.0);
                 called.extend(calls.filter(|call| call.chars().all(|c| c.is_ascii_uppercase())));

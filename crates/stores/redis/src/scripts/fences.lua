@@ -1,9 +1,13 @@
--- Which fences no clock has counted. KEYS: fences. Answers the clock, and for each such fence its place among the keys and what it is:
--- nothing where it is no number, `WRONGTYPE` where it is no string.
+-- Finds unfit fences, for `doctor`. KEYS: fences. Returns the clock, and for each unfit fence {position, value}: '' for
+-- a string that is not a number, `WRONGTYPE` for a value that is not a string.
+
+--@include lib/prelude.lua
+--@include lib/fence_text.lua
+--@include lib/records.lua
 
 local answer, clock = {now}, (now - FENCE_EPOCH) * 8
 for at, key in ipairs(KEYS) do
-  local last = fence_at(key)
-  if is_unfit(last, clock) then answer[#answer + 1] = {at, told_unfit(last, key)} end
+  local last = read_fence(key)
+  if is_unfit(last, clock) then answer[#answer + 1] = {at, describe_unfit(last, key)} end
 end
 return answer

@@ -1,46 +1,92 @@
--- Gives a hold back. KEYS of one name. ARGV: name, tag, request of the hold (or of the release itself), give (hold, one or all),
--- fence (or nothing), last fence used (or nothing), linger in ms, client, rejoin (1 or 0), whether nobody is told (1 or 0)
--- Answers {'released', clock, clients that wait}, {'still', clock, holds} or {'not', clock}.
+-- Releases a hold. KEYS of one name.
+-- ARGV: name, tag, request of the hold (or of the release itself), scope (`hold`, `one` or `all`), fence (or ''), last
+-- fence used (or ''), cooldown in ms, client, rejoin the waitlist (1 or 0), quiet: notify no client (1 or 0).
+-- Returns {'released', clock, waiting clients}, {'still', clock, holds} or {'not', clock}.
+--
+-- The server creates a script's functions with every call: see acquire.lua.
 
-local tag, request, give, fence = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local used, linger = tonumber(ARGV[6]), tonumber(ARGV[7])
+--@include lib/prelude.lua
+--@include lib/{layout}/lock.lua
+--@include lib/ordinary_release.lua
+
+-- The short path: the whole hold of a private owner. In a quorum, every attempt of an owner is a request of its own.
+local of_request = ARGV[2] == 'p' .. ARGV[3] or
+  LOCK_NAMES_REQUEST and ARGV[5] == '' and string.sub(ARGV[2], 1, 1) == 'p'
+local whole_hold = of_request and ARGV[4] == 'hold' and ARGV[6] == ''
+local is_released
+if whole_hold and ARGV[7] == '0' and ARGV[10] ~= '1' and not has_waiters(KEYS[4]) then
+  local text = ARGV[5] ~= '' and try_call('GETRANGE', KEYS[2], 0, FENCE_LAST)
+  local listeners = release_ordinary(KEYS[1], text, string.sub(ARGV[2], 2), ARGV[3], ARGV[5], KEYS[7])
+  local left = listeners and count_remaining(KEYS[1], KEYS[4])
+  if left == 0 and listeners == 0 and ARGV[9] ~= '1' then return {'released', now, 0} end
+  is_released = left == 0 or left and count_remaining(KEYS[1]) == 0
+end
+
+--@include lib/waitlist.lua
+
+-- After a release: the waitlist.
+local name, client, waitlist, expiries = ARGV[1], ARGV[8], KEYS[4], KEYS[5]
+
+-- Removes the client from the waitlist and returns how many clients are left.
+local function leave_waitlist()
+  remove_waiter(waitlist, expiries, client)
+  return count_waiters(waitlist, expiries)
+end
+
+-- Notifies the first waiter, and adds the client to the end of the waitlist if it asks for that. Returns the reply.
+local function notify_first(waiting)
+  if not hint_first(waitlist, name) then waiting = 0 end
+  if ARGV[9] == '1' then add_waiter(waitlist, expiries, client) end
+  return {'released', now, waiting}
+end
+
+-- The short path has released the lock.
+if is_released then return notify_first(leave_waitlist()) end
+
+--@include lib/fence_text.lua
+--@include lib/records.lua
+--@include lib/{layout}/ownership.lua
+
+-- The long path: shared owners, broken locks, cooldowns, and fences that were not used.
+local tag, request, scope, fence = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local used, cooldown = tonumber(ARGV[6]), tonumber(ARGV[7])
 local lock, fence_key, record_key = KEYS[1], KEYS[2], KEYS[3]
 local owner, shared = string.sub(tag, 2), is_shared(tag)
-local asked = give == 'hold' and request or ''
+local wanted = scope == 'hold' and request or ''
 
-local kept_as = owner
-local count, record = holds_of(lock, fence_key, record_key, tag, owner, asked)
+local stored_owner = owner
+local count, record = find_holds(lock, fence_key, record_key, tag, owner, wanted)
 if not count then
-  kept_as = BROKEN .. owner
-  count, record = holds_of(lock, fence_key, record_key, tag, kept_as, asked)
+  stored_owner = BROKEN .. owner
+  count, record = find_holds(lock, fence_key, record_key, tag, stored_owner, wanted)
 end
 if not count then
-  -- Somebody was granted it beside us: ours is taken out, and theirs stays.
-  if fence ~= '' then take_out(lock, fence_key, record_key, tag, fence) end
+  -- Another holder may have been granted the lock beside us: our field is removed, and theirs stays.
+  if fence ~= '' then remove_own_field(lock, fence_key, record_key, tag, fence) end
   return {'not', now}
 end
-if fence ~= '' and record and whole(record[2]) ~= fence then return {'not', now} end
+if fence ~= '' and record and format_integer(record[2]) ~= fence then return {'not', now} end
 
-local lingers = now + linger * 1000
-if record and record[9] then lingers = math.max(lingers, record[9]) end
+local cooldown_until = now + cooldown * 1000
+if record and record[9] then cooldown_until = math.max(cooldown_until, record[9]) end
 
-local function still(holds, foreign)
-  record[7], record[9] = holds, lingers
-  insist(lock)
+local function still_held(holds, foreign)
+  record[7], record[9] = holds, cooldown_until
+  begin_writes(lock)
   local left = call('PTTL', lock)
   check_rights(lock, record_key, left)
-  local ms = math.max(ms_until(math.max(last_end(holds), lingers)), foreign > 0 and left or 1)
-  take(lock, kept_as, request, #holds / 2 + foreign, ms)
+  local ms = math.max(ms_until(math.max(latest_end(holds), cooldown_until)), foreign > 0 and left or 1)
+  write_lock(lock, stored_owner, request, #holds / 2 + foreign, ms)
   save_record(record_key, record, ms)
   return {'still', now, #holds / 2 + foreign}
 end
 
-if shared and record and give ~= 'all' then
+if shared and record and scope ~= 'all' then
   local holds, foreign = live_holds(record), foreign_holds(count, record)
   if #holds == 0 and foreign == 0 then return {'not', now} end
-  if place_of(record[8], request, 1) then return still(holds, foreign) end
-  local at = give == 'hold' and place_of(holds, request, 2) or #holds - 1
-  if give == 'hold' and not place_of(holds, request, 2) then return {'not', now} end
+  if index_of(record[8], request, 1) then return still_held(holds, foreign) end
+  local at = scope == 'hold' and index_of(holds, request, 2) or #holds - 1
+  if scope == 'hold' and not index_of(holds, request, 2) then return {'not', now} end
   if #holds > 0 then
     table.remove(holds, at)
     table.remove(holds, at)
@@ -48,34 +94,34 @@ if shared and record and give ~= 'all' then
     foreign = foreign - 1
   end
   if #holds > 0 or foreign > 0 then
-    if #record[8] == GIVEN_MAX then table.remove(record[8], 1) end
+    if #record[8] == RELEASED_MAX then table.remove(record[8], 1) end
     table.insert(record[8], request)
-    return still(holds, foreign)
+    return still_held(holds, foreign)
   end
-elseif give == 'hold' and record and record[7] ~= request and not shared then
+elseif scope == 'hold' and record and record[7] ~= request and not shared then
   return {'not', now}
 end
 
--- Fences of the grant that were not used. What can fail is asked before anything is written.
+-- Fences of the grant that were not used are returned. The reads that can fail come before the first write.
 local last, known, token
 if record and used and used < record[2] + record[3] - 1 then
   last = record[2] + record[3] - 1
   known, token = last_fence(0)
 end
-if lingers > now then
-  linger_on(lock, ms_until(lingers))
-  -- For people: who held it last.
-  if shared and record then call('PEXPIRE', record_key, ms_until(lingers)) end
+if cooldown_until > now then
+  start_cooldown(lock, ms_until(cooldown_until))
+  -- The record stays for people: it names the last holder.
+  if shared and record then call('PEXPIRE', record_key, ms_until(cooldown_until)) end
 else
   call('DEL', lock)
-  if shared then forget_record(record_key) end
+  if shared then delete_record(record_key) end
 end
 if last and known == last then save_fence(0, math.max(used, record[2]), record, token) end
 
-local waiting = leave_line()
-if linger == 0 and lingers <= now and ARGV[10] ~= '1' then
-  announce(KEYS[7])
-  return tell_next(waiting)
+local waiting = leave_waitlist()
+if cooldown == 0 and cooldown_until <= now and ARGV[10] ~= '1' then
+  publish_release(KEYS[7])
+  return notify_first(waiting)
 end
-if ARGV[9] == '1' then enlist(line, heard, client) end
+if ARGV[9] == '1' then add_waiter(waitlist, expiries, client) end
 return {'released', now, waiting}

@@ -23,6 +23,7 @@ mod prefix;
 mod renewal;
 mod rlock;
 mod scene;
+mod scripts;
 mod sharing;
 mod stale;
 mod strangers;
@@ -34,7 +35,7 @@ use leasehold_faults::servers::{Missing, Redis};
 use libtest_mimic::{Arguments, Trial};
 
 /// Every case.
-const TOPICS: [&[scene::Case]; 23] = [
+const TOPICS: [&[scene::Case]; 24] = [
     attacks::CASES,
     ballots::CASES,
     beside::CASES,
@@ -49,6 +50,7 @@ const TOPICS: [&[scene::Case]; 23] = [
     prefix::CASES,
     forgetting::CASES,
     clock::CASES,
+    scripts::CASES,
     crowds::CASES,
     sharing::CASES,
     late::CASES,
