@@ -1,22 +1,10 @@
-//! Asking the store for a name, and waiting for it.
-
-use std::time::Duration;
-
-use smallvec::SmallVec;
+//! Tasks that come, wake and go: each wants a lock, re-enters one, or waits in line for its turn.
 
 use super::Table;
-use super::entry::{Ask, Entry, Held, PendingAcquire, Ticket, WaitState, can_pass, hold_end, nanos};
-use super::types::{
-    AcquireRequest, CallKind, Context, HoldId, How, Output, Outputs, Request, Sending, TaskEffect, TicketId,
-};
-use crate::error::Outcome;
-use crate::fence::{Block, Fence};
-use crate::lease;
+use super::entry::{Ask, Ticket};
+use super::types::{AcquireRequest, Loss, Output, Outputs, TaskEffect, TicketId};
 use crate::name::{Name, Names};
-use crate::options::{Term, WaitMode};
-use crate::owner::{RequestId, StoreOwner};
-use crate::port::{Acquire, Acquired, Answered, Granted, Mode, Release, ReleaseScope, Reply};
-use crate::time::{Moment, StoreTime};
+use crate::time::Moment;
 
 impl Table {
     pub(super) fn acquire(&mut self, now: Moment, id: TicketId, want: AcquireRequest, out: &mut Outputs) {
@@ -41,302 +29,64 @@ impl Table {
         }
         match want.names.clone() {
             Names::One(name) if in_use => self.acquire_one(now, id, &name, want, out),
-            Names::One(name) => self.enqueue(now, id, &name, want, out),
+            Names::One(name) => self.enqueue(id, &name, want, out),
             Names::Many(names) => self.acquire_many(now, id, &names, want, out),
         }
     }
 
+    /// A task starts over. Where it re-enters a lease that is too short for it, it does so with what is left of its patience.
+    pub(super) fn acquire_again(&mut self, now: Moment, id: TicketId, want: AcquireRequest, out: &mut Outputs) {
+        let before = self.lengthening.remove(&id);
+        self.acquire(now, id, want, out);
+        if let (Some(before), Some(waiting)) = (before, self.lengthening.get_mut(&id)) {
+            (waiting.patience, waiting.attempts) = (before.patience, before.attempts);
+        }
+    }
+
     /// Re-enters, refuses, or queues a task for one name.
-    pub(super) fn acquire_one(
-        &mut self,
-        now: Moment,
-        id: TicketId,
-        name: &Name,
-        want: AcquireRequest,
-        out: &mut Outputs,
-    ) {
+    fn acquire_one(&mut self, now: Moment, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
         if let Some(entry) = self.entries.get_mut(name)
             && let Some(held) = entry.live()
         {
             if now >= held.deadline {
-                self.lose_all(now, name, super::Loss::TimeEnded, true, out);
+                self.lose_all(now, name, Loss::TimeEnded, true, out);
             } else if held.holder == want.owner {
                 return self.reenter(now, id, name, want, out);
             } else if want.once {
                 return self.refuse_here(now, id, name, out);
             }
         }
-        self.enqueue(now, id, name, want, out);
+        self.enqueue(id, name, want, out);
     }
 
-    pub(super) fn enqueue(&mut self, now: Moment, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
-        let entry = self.entries.entry(name.clone()).or_default();
-        entry.enqueue(id, Ticket { want, patience: None });
-        if let Ask::Sleeping(_) = entry.ask {
-            self.sleep_in_place(name, id, out);
+    /// A task no longer wants a name. What it had under way goes on without it.
+    pub(super) fn cancel(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        let home = self.groups.remove(&id).unwrap_or_else(|| name.clone());
+        self.lengthening.remove(&id);
+        let Some(entry) = self.entries.get_mut(&home) else { return };
+        let slept = entry.is_asker(id);
+        let Some(ticket) = entry.dequeue(id) else { return };
+        if ticket.want.names.as_slice().len() > 1 {
+            return self.group_left(now, id, &home, out);
         }
-        self.pursue(now, name, out);
+        self.next_asker(&home, slept, out);
+        self.agenda.touch(&home);
     }
 
-    /// Starts asking for the first in line, where nothing stands against it.
-    pub(super) fn pursue(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        if let Some(entry) = self.entries.get(name)
-            && entry.held.is_none()
-            && entry.ask == Ask::Idle
-            && let Some((id, ticket)) = entry.asker()
-        {
-            match ticket.want.names.clone() {
-                Names::One(_) if entry.give_way > now && !ticket.want.once => self.await_turn(now, name, None, out),
-                Names::One(_) => self.ask(now, name, out),
-                Names::Many(names) => self.pursue_group(now, id, name, &names, out),
-            }
+    /// The first in line slept long enough.
+    pub(super) fn woke(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
+        if self.lengthening.get(&id).is_some_and(|waiting| waiting.asleep.is_some()) {
+            return self.reenter_again(id);
         }
-        self.settle(now, name, out);
-    }
-
-    /// Sends an acquire for the first in line.
-    pub(super) fn ask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let number = self.last_number + 1;
-        let client = self.settings.client;
-        let seen = self.seen(name);
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut WaitState = entry;
-        let Some(id) = entry.asker().map(|(id, _)| id) else { return };
-        let Some(Ticket { want, patience }) = entry.queue.get_mut(id) else { return };
-        if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
-            return self.withdraw(now, name, out);
+        let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
+        let Some(entry) = self.entries.get_mut(&home) else { return };
+        let Ask::Sleeping(until) = entry.ask else { return };
+        if entry.head().is_none_or(|(head, _)| head != id) {
+            return;
         }
-        patience.get_or_insert_with(|| want.patience(now, self.settings.patience));
-        let series = entry.series.get_or_insert_with(|| {
-            self.last_number = number;
-            let request = RequestId { client, number };
-            let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
-            let kept = want.options.ends_with_process();
-            PendingAcquire {
-                number,
-                owner,
-                asker: id,
-                names: want.names.clone(),
-                kept,
-                taint: None,
-                executed: now,
-                over: now,
-            }
-        });
-        series.asker = id;
-        let lease = want.options.lease();
-        let waiters = if can_pass(&want.owner, &want.options) { entry.passable.saturating_sub(1) } else { 0 };
-        let block = Block::size(waiters, lease);
-        let not_after = self.settings.clock.latest(now) + self.settings.call_limit;
-        let request = Acquire {
-            names: want.names.clone(),
-            owner: series.owner.clone(),
-            request: RequestId { client, number: series.number },
-            mode: Mode::Exclusive,
-            lease,
-            block,
-            seen,
-            clock: self.settings.clock.bounds(now),
-            not_after,
-            enlist: !want.once && want.options.wait_mode == WaitMode::Notified,
-            kept: series.kept,
-            about: want.about.clone(),
-        };
-        entry.enlisted |= request.enlist;
-        entry.ask = Ask::Calling;
-        entry.hinted = false;
-        let context = Context::new(now, CallKind::Ask { name: name.clone(), number: series.number, not_after });
-        out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
-    }
-
-    /// The largest fence seen of what the first in line at `name` wants.
-    fn seen(&self, name: &Name) -> Fence {
-        let Some(entry) = self.entries.get(name) else { return Fence::NONE };
-        match entry.asker().map(|(_, ticket)| &ticket.want.names) {
-            Some(Names::Many(names)) => {
-                names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.seen).max().unwrap_or_default()
-            }
-            _ => entry.seen,
+        if now < until {
+            return out.push(Output::To(id, TaskEffect::Sleep(until)));
         }
+        self.reask(&home);
     }
-
-    /// The answer to an acquire.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
-    pub(super) fn asked(
-        &mut self,
-        now: Moment,
-        sent: Moment,
-        name: &Name,
-        number: u64,
-        not_after: StoreTime,
-        reply: Reply<Acquired>,
-        out: &mut Outputs,
-    ) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut WaitState = entry;
-        let Some(series) = entry.series.as_mut().filter(|series| series.number == number) else { return };
-        debug_assert_eq!(entry.ask, Ask::Calling);
-        match reply {
-            Ok(Answered { at, result }) => {
-                if std::mem::take(&mut entry.silent) {
-                    entry.queue.end_patience();
-                }
-                if series.taint.is_some_and(|taint| at > taint) && !series.is_group() {
-                    series.taint = None;
-                }
-                entry.attempts = if matches!(result, Acquired::Busy(_)) { entry.attempts + 1 } else { 0 };
-                let asker = series.asker;
-                if let Some(ticket) = entry.queue.get_mut(asker) {
-                    ticket.patience = Some(Moment::NEVER);
-                }
-                match result {
-                    Acquired::Granted(grants) => return self.granted(now, sent, name, &grants, out),
-                    Acquired::Busy(busy) => self.refused(now, name, *busy, out),
-                    Acquired::TooLate => self.ask_again(now, name, out),
-                }
-            }
-            Err(error) => {
-                if error.outcome() != Outcome::NotApplied {
-                    let lease = entry
-                        .queue
-                        .get(series.asker)
-                        .map_or(crate::options::KEEP_DEFAULT, |ticket| ticket.want.options.term.lease());
-                    series.taint = series.taint.max(Some(not_after));
-                    // Where the store's clock stands is known to within one call, so `not_after` may be two calls away.
-                    let executed = sent + self.jumped_meanwhile + self.settings.call_limit * 2;
-                    series.executed = series.executed.max(executed);
-                    series.over = series.over.max(lease::surely_over(executed, lease));
-                    if let Names::Many(names) = series.names.clone() {
-                        self.listed(&names);
-                    }
-                }
-                self.ask_failed(now, name, &error, out);
-            }
-        }
-        self.settle(now, name, out);
-    }
-
-    /// Nothing came of a sending, and nothing will: the same again, or nothing if nobody wants it.
-    pub(super) fn ask_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
-            self.group_refused(now, name, None, out);
-        } else {
-            self.reask(now, name, out);
-        }
-    }
-
-    pub(super) fn granted(&mut self, now: Moment, sent: Moment, name: &Name, grants: &[Granted], out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(series) = entry.series.take() else { return };
-        entry.ask = Ask::Idle;
-        let Some(taker) = taker(entry, &series, grants) else {
-            return self.discard(now, &series, grants, out);
-        };
-        let names = series.names.clone();
-        let own_term = match entry.queue.get(taker) {
-            Some(Ticket { want, .. }) if matches!(want.options.term, Term::Fixed(_)) => want.options.term.lease(),
-            _ => Duration::MAX,
-        };
-        let is_over = |grant: &Granted| now >= lease::deadline(sent, grant.left.min(own_term));
-        if grants.iter().any(is_over) {
-            return self.discard(now, &series, grants, out);
-        }
-        let Some(ticket) = self.entries.get_mut(name).and_then(|entry| entry.dequeue(taker)) else { return };
-        self.groups.remove(&taker);
-        let given = names.as_slice().iter().zip(grants).map(|(name, grant)| {
-            let hold = self.hold_id();
-            self.install(now, sent, name, &series, *grant, &ticket.want, hold)
-        });
-        let given: SmallVec<_> = given.collect();
-        out.push(Output::To(taker, TaskEffect::Granted(given)));
-        for name in names.as_slice() {
-            self.answer_tries(now, name, out);
-            self.settle(now, name, out);
-        }
-    }
-
-    /// Makes a granted lease ours, for the task that took it.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one grant")]
-    pub(super) fn install(
-        &mut self,
-        now: Moment,
-        sent: Moment,
-        name: &Name,
-        series: &PendingAcquire,
-        grant: Granted,
-        want: &AcquireRequest,
-        hold: HoldId,
-    ) -> super::Grant {
-        let left = grant.left;
-        let deadline = lease::deadline(sent, left);
-        let mut held = Held {
-            number: series.number,
-            holder: want.owner.clone(),
-            block: grant.block,
-            passes: 0,
-            keep_nanos: nanos(want.options.term.lease()),
-            granted: now,
-            budget_end: if can_pass(&want.owner, &want.options) { now + want.options.budget } else { now },
-            deadline,
-            asked_until: deadline,
-            over: lease::surely_over(now, left).max(series.over),
-            taint: series.taint.unwrap_or_default(),
-            renew_due: lease::renew_due(sent, left),
-            renewing: false,
-            check_due: Moment::NEVER,
-            kept: series.kept,
-            outlasts: false,
-            at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },
-            about: want.about.clone(),
-            holds: SmallVec::new(),
-            releasing: None,
-        };
-        let end = hold_end(now, sent, &held, want);
-        // The task that asked for it may have wanted it for longer than the one that takes it.
-        held.outlasts = end < deadline;
-        let mut given = held.enter(now, hold, end, want.options.term, How::Asked);
-        given.entered = grant.holds > 1;
-        self.guards += 1;
-        let entry = self.entries.entry(name.clone()).or_default();
-        entry.ask = Ask::Idle;
-        entry.series = None;
-        entry.give_way = Moment::default();
-        entry.enlisted = false;
-        entry.seen = entry.seen.max(grant.block.first);
-        entry.held = Some(Box::new(held));
-        given
-    }
-
-    /// Gives back what nobody here can use any more.
-    pub(super) fn discard(&mut self, now: Moment, series: &PendingAcquire, grants: &[Granted], out: &mut Outputs) {
-        let client = self.settings.client;
-        for (name, grant) in series.names.as_slice().iter().zip(grants) {
-            let release = Release {
-                client,
-                name: name.clone(),
-                owner: series.owner.clone(),
-                fence: series.taint.is_none().then_some(grant.block.first),
-                give: ReleaseScope::Hold(RequestId { client, number: series.number }),
-                last_used: Some(grant.block.first).filter(|used| *used < grant.block.last()),
-                linger: Duration::ZERO,
-                rejoin: false,
-            };
-            self.give_back(now, name, series, *grant, release, out);
-        }
-    }
-}
-
-/// Which task takes a grant: the one that asked, or if it has gone, the first in line that can use it.
-fn taker(entry: &Entry, series: &PendingAcquire, grants: &[Granted]) -> Option<TicketId> {
-    if entry.queue.contains(series.asker) {
-        return Some(series.asker);
-    }
-    let (id, ticket) = entry.head()?;
-    let alike = ticket.want.names == series.names && grants.len() == 1 && series.fits(&ticket.want);
-    let long_enough = match ticket.want.options.term {
-        Term::Kept(_) => true,
-        Term::Fixed(term) => grants[0].left >= term,
-    };
-    (alike && long_enough).then_some(id)
 }

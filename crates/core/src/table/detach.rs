@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Table;
-use super::holds::{lost, lost_by};
+use super::losses::{lost, lost_by};
 use super::types::{HoldId, Outputs};
 use crate::error::{Error, ErrorKind};
 use crate::lease;
@@ -51,8 +51,8 @@ impl Table {
         self.guards -= entry.held.take().map_or(0, |held| held.holds.len());
         self.forget_failures(name);
         let before = out.len();
-        self.pursue(now + self.jumped, name, out);
-        self.tell_in_their_time(&mut out[before..]);
+        self.agenda.touch(name);
+        self.finish(now, before, out);
     }
 }
 

@@ -305,6 +305,11 @@ pub(crate) struct Leaving {
 }
 
 impl Entry {
+    /// Whether something is going on with the store for this task, which is the first in line.
+    pub(crate) fn is_asker(&self, id: TicketId) -> bool {
+        self.head().is_some_and(|(head, _)| head == id) && !matches!(self.ask, Ask::Idle)
+    }
+
     /// What the store may still have is over so much later.
     pub(crate) fn last_longer(&mut self, span: Duration) {
         if let Some(held) = &mut self.held {

@@ -32,18 +32,20 @@ impl Table {
         }
         let home = names.iter().find(|name| !self.is_free_here(name, id)).unwrap_or(&names[0]).clone();
         self.groups.insert(id, home.clone());
-        self.enqueue(now, id, &home, want, out);
-        if self.groups.contains_key(&id) {
-            self.answer_tries(now, &home, out);
-            self.group_tries(now, id, out);
-        }
+        self.enqueue(id, &home, want, out);
+        self.answer_tries(now, &home, out);
+        self.group_tries(now, id, out);
     }
 
     /// A group that asks just once, and is in line behind others that wait, has its answer now, as one who wants just that name would.
     fn group_tries(&mut self, now: Moment, id: TicketId, out: &mut Outputs) {
         let Some(home) = self.groups.get(&id).cloned() else { return };
         let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.queue.contains(id));
-        let once = |entry: &Entry| entry.queue.get(id).is_some_and(|ticket| ticket.want.once);
+        // Where nothing is going on, the first in line asks at the end of this step.
+        let once = |entry: &Entry| {
+            let is_busy = entry.held.is_some() || entry.ask != Ask::Idle;
+            is_busy && entry.queue.get(id).is_some_and(|ticket| ticket.want.once)
+        };
         if self.entries.get(&home).is_some_and(once) {
             self.try_among_others(now, id, &home, out);
             if !in_line(self) {
@@ -61,48 +63,51 @@ impl Table {
         })
     }
 
-    /// The group is first in line at `home`: it asks for all, or goes to wait where another name is in use.
-    pub(super) fn pursue_group(
+    /// The group is first in line at `home`: whether it may ask for all. Else it goes to wait where another name is in use.
+    pub(super) fn can_group_ask(
         &mut self,
         now: Moment,
         id: TicketId,
         home: &Name,
         names: &Arc<[Name]>,
         out: &mut Outputs,
-    ) {
+    ) -> bool {
         let fits = |entry: &Entry| {
             let want = entry.queue.get(id).map(|ticket| &ticket.want);
             entry.series.as_ref().zip(want).is_none_or(|(series, want)| series.fits(want))
         };
         if !self.entries.get(home).is_some_and(fits) {
-            return self.withdraw(now, home, out);
+            self.withdraw(now, home, out);
+            return false;
         }
         let in_use = names.iter().find(|name| *name != home && !self.is_free_here(name, id)).cloned();
         if let Some(other) = in_use {
             let asking = |entry: &Entry| matches!(entry.ask, Ask::Calling | Ask::Reserved(_)) && entry.held.is_none();
             let soon_free = self.entries.get(&other).is_some_and(asking);
-            let Some(entry) = self.entries.get_mut(home) else { return };
+            let Some(entry) = self.entries.get_mut(home) else { return false };
             // Where the store keeps it waiting here, it stays while another merely asks there: two groups would drive each other
             // from queue to queue, asking all the time.
             if entry.series.is_some() || entry.enlisted && soon_free {
                 entry.attempts += 1;
-                return self.sleep_after_failure(now, home, out);
+                self.sleep_after_failure(now, home, out);
+                return false;
             }
-            self.move_to(now, id, home, &other, out);
-            self.pursue(now, home, out);
-            self.pursue(now, &other, out);
+            self.move_to(id, home, &other, out);
+            self.agenda.touch(home);
+            self.agenda.touch(&other);
             self.answer_tries(now, &other, out);
-            return self.group_tries(now, id, out);
+            self.group_tries(now, id, out);
+            return false;
         }
         if self.group_gives_way(now, home, names, out) {
-            return;
+            return false;
         }
         for name in names.iter().filter(|name| *name != home) {
             let entry = self.entries.entry(name.clone()).or_default();
             entry.ask = Ask::Reserved(id);
-            self.settle(now, name, out);
+            self.agenda.touch(name);
         }
-        self.ask(now, home, out);
+        true
     }
 
     /// Whether others go first at one of the names: then the group waits at home, as one who wants just that name would.
@@ -120,7 +125,7 @@ impl Table {
     }
 
     /// Leaves one queue for another. Where it becomes the first in line there, it sleeps in place of the one that was.
-    fn move_to(&mut self, now: Moment, id: TicketId, from: &Name, to: &Name, out: &mut Outputs) {
+    fn move_to(&mut self, id: TicketId, from: &Name, to: &Name, out: &mut Outputs) {
         let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.dequeue(id)) else { return };
         if let Some(entry) = self.entries.get_mut(from) {
             entry.ask = Ask::Idle;
@@ -129,7 +134,7 @@ impl Table {
         let entry = self.entries.entry(to.clone()).or_default();
         entry.enqueue(id, ticket);
         self.sleep_in_place(to, id, out);
-        self.settle(now, to, out);
+        self.agenda.touch(to);
     }
 
     /// One of the names is held elsewhere (`busy`), or the sending came too late: hold nothing, and wait for that name alone.
@@ -159,17 +164,17 @@ impl Table {
                 self.refuse_tries(&busy.name, &busy, out);
                 let held = if names.as_slice().contains(&busy.name) { busy.name.clone() } else { home.clone() };
                 if held != *home {
-                    self.move_to(now, id, home, &held, out);
+                    self.move_to(id, home, &held, out);
                 }
                 if let Some(entry) = self.entries.get_mut(&held) {
                     entry.refused(busy.clone());
                 }
                 self.wait_at(now, id, &held, busy.free_in, out);
-                self.unreserve(now, id, &names, out);
+                self.unreserve(id, &names);
             }
-            None => self.unreserve(now, id, &names, out),
+            None => self.unreserve(id, &names),
         }
-        self.pursue(now, home, out);
+        self.agenda.touch(home);
     }
 
     /// The store may have put this client on the list of waiters of these names.
@@ -197,11 +202,11 @@ impl Table {
         if entry.ask == Ask::Idle && entry.held.is_none() && first {
             self.await_turn(now, name, free_in, out);
         }
-        self.pursue(now, name, out);
+        self.agenda.touch(name);
     }
 
     /// Gives the other names of a group back to those who queue for them: all are free before anybody moves.
-    pub(super) fn unreserve(&mut self, now: Moment, id: TicketId, names: &Names, out: &mut Outputs) {
+    pub(super) fn unreserve(&mut self, id: TicketId, names: &Names) {
         let mut freed: SmallVec<[&Name; 4]> = SmallVec::new();
         for name in names.as_slice() {
             if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.ask == Ask::Reserved(id)) {
@@ -210,7 +215,7 @@ impl Table {
             }
         }
         for name in freed {
-            self.pursue(now, name, out);
+            self.agenda.touch(name);
         }
     }
 
@@ -221,9 +226,9 @@ impl Table {
         match entry.ask {
             Ask::Calling if asking => {}
             _ if asking => self.group_gone(now, home, out),
-            _ => self.next_asker(now, home, true, out),
+            _ => self.next_asker(home, true, out),
         }
-        self.settle(now, home, out);
+        self.agenda.touch(home);
     }
 
     /// Nobody wants the group any more: each of its names is let go, after releasing what it may have been granted.
@@ -232,8 +237,8 @@ impl Table {
         let Some(series) = entry.series.take() else { return };
         entry.ask = Ask::Idle;
         if series.taint.is_none() {
-            self.unreserve(now, series.asker, &series.names, out);
-            return self.pursue(now, home, out);
+            self.unreserve(series.asker, &series.names);
+            return self.agenda.touch(home);
         }
         for name in series.names.as_slice() {
             let entry = self.entries.entry(name.clone()).or_default();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use super::entry::{Ask, Entry, Held, OrphanedLease, PendingAcquire, Releasing, hold_end, nanos};
+use super::losses::{lost, lost_by, undecided};
 use super::types::{
     AcquireRequest, AfterRenewal, CallKind, Context, HoldId, How, Loss, Output, Outputs, Request, Sending, TaskEffect,
     TicketId,
@@ -23,7 +24,7 @@ impl Table {
     /// The owner holds it already: count, without asking the store, unless it needs the lease for longer, or beyond the end of
     /// this process where the store would end it then.
     pub(super) fn reenter(&mut self, now: Moment, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
-        let hold = self.hold_id();
+        let hold = HoldId(self.numbers.next());
         let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         let long_enough = match want.options.term {
             Term::Kept(_) => held.needed_until() > held.deadline,
@@ -45,7 +46,7 @@ impl Table {
         let grant = held.enter(now, hold, end, want.options.term, How::Reentered);
         self.guards += 1;
         out.push(Output::To(id, TaskEffect::Granted(smallvec![grant])));
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 
     pub(super) fn extend(
@@ -131,7 +132,7 @@ impl Table {
             AfterRenewal::Enter(want) => self.enter_lengthened(now, sent, id, name, *want, out),
             AfterRenewal::Extend(hold, term) => self.extended(now, sent, id, hold, name, term, out),
         }
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 
     /// The store did not answer: a task that waits tries again after a pause, until its patience ends.
@@ -158,15 +159,10 @@ impl Table {
         }
     }
 
-    /// After a pause, a re-entry that the store did not answer tries again with what is left of its patience.
-    pub(super) fn reenter_again(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        let Some(PendingExtension { patience, attempts, asleep: Some(want) }) = self.lengthening.remove(&id) else {
-            return;
-        };
-        self.acquire_one(now, id, name, *want, out);
-        if let Some(waiting) = self.lengthening.get_mut(&id) {
-            (waiting.patience, waiting.attempts) = (patience, attempts);
-        }
+    /// After a pause, a re-entry that the store did not answer starts over.
+    pub(super) fn reenter_again(&mut self, id: TicketId) {
+        let Some(want) = self.lengthening.get_mut(&id).and_then(|waiting| waiting.asleep.take()) else { return };
+        self.agenda.begin_again(id, *want);
     }
 
     fn enter_lengthened(
@@ -178,11 +174,11 @@ impl Table {
         want: AcquireRequest,
         out: &mut Outputs,
     ) {
-        let hold = self.hold_id();
+        let hold = HoldId(self.numbers.next());
         let ours = self.entries.get_mut(name).and_then(Entry::live);
         let in_time = |held: &&mut Held| now < held.deadline.min(hold_end(now, sent, held, &want));
         let Some(held) = ours.filter(|held| held.holder == want.owner).filter(in_time) else {
-            return self.acquire(now, id, want, out);
+            return self.agenda.begin_again(id, want);
         };
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, sent, held, &want);
@@ -209,7 +205,7 @@ impl Table {
             None => TaskEffect::Failed(lost("extend")),
         };
         out.push(Output::To(id, told));
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 
     /// A guard gives its hold back.
@@ -219,7 +215,6 @@ impl Table {
         {
             return self.release_ghost(now, hold, report.loss, ghost, out);
         }
-        let next_hold = HoldId(self.last_number + 1);
         let entry = self.entries.get_mut(name);
         let Some((entry, at)) = entry.and_then(|entry| entry.position(hold).map(|at| (entry, at))) else {
             let error = Error::new(ErrorKind::NotHolder, "release", "it was released already");
@@ -236,21 +231,20 @@ impl Table {
                 Ok(Released::StillHeld(still as u32))
             };
             out.push(Output::Given(hold, result));
-            return self.settle(now, name, out);
+            return self.agenda.touch(name);
         }
         let deadline = held.deadline;
         let passes_on = !ended && entry.can_pass_on(now);
         if now >= deadline {
             return self.release_late(now, hold, name, out);
         }
-        if passes_on && let Some((id, grant)) = entry.pass_on(now, next_hold) {
-            self.last_number += 1;
+        if passes_on && let Some((id, grant)) = entry.pass_on(now, HoldId(self.numbers.next())) {
             self.guards += 1;
             entry.seen = entry.seen.max(grant.fence);
             out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
             out.push(Output::To(id, TaskEffect::Granted(smallvec![grant])));
             if entry.due() != entry.timer.0 {
-                self.settle(now, name, out);
+                self.agenda.touch(name);
             }
             return;
         }
@@ -282,7 +276,7 @@ impl Table {
         let ghost = held.ghost(client, name, now);
         self.forget_failures(name);
         self.release_ghost(now, hold, Loss::TimeEnded, Some(Arc::new(ghost)), out);
-        self.pursue(now, name, out);
+        self.agenda.touch(name);
     }
 
     /// Sends a lease back to the store; the guard that gave it waits for the answer, or nobody does.
@@ -301,7 +295,7 @@ impl Table {
             Some(hold) => Output::ForHold(hold, sending),
             None => Output::Background(sending),
         });
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 
     /// A grant that nobody here can use goes back at once.
@@ -347,7 +341,7 @@ impl Table {
         let what = CallKind::Release { name: name.clone(), number: series.number, hold: None };
         let context = Context::new(now, what);
         out.push(Output::Background(Box::new(Sending { context, request: Request::Release(request) })));
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 
     /// The store answered a release.
@@ -379,7 +373,7 @@ impl Table {
                 if let Some(hold) = hold {
                     out.push(Output::Given(hold, Err(error)));
                 }
-                return self.settle(now, name, out);
+                return self.agenda.touch(name);
             }
         };
         let rejoined = releasing.request.rejoin;
@@ -398,15 +392,10 @@ impl Table {
         if let Some(hold) = hold {
             out.push(Output::Given(hold, result));
         }
-        let wanted = !entry.queue.is_empty();
         if let Some(ghost) = ghost {
             self.leave_late(now, ghost, at, out);
         }
-        if wanted {
-            self.pursue(now, name, out);
-        } else {
-            self.settle(now, name, out);
-        }
+        self.agenda.touch(name);
     }
 
     /// Sends a release again whose answer was lost, or gives up when the lease is over anyway. The lease of a shared owner may be
@@ -417,7 +406,7 @@ impl Table {
         let Some(releasing) = held.releasing.as_deref_mut() else { return };
         if now >= held.over && (held.holder.is_generated() || self.closed) {
             entry.held = None;
-            return self.pursue(now, name, out);
+            return self.agenda.touch(name);
         }
         if now < releasing.again {
             return;
@@ -492,28 +481,4 @@ fn released_late(hold: Option<HoldId>, reply: Reply<Released>, out: &mut Outputs
         Err(error) => Err(error),
     };
     out.push(Output::Given(hold, result));
-}
-
-/// The error of one whose renewal too few servers answered.
-pub(super) fn undecided() -> Error {
-    Error::new(ErrorKind::NoQuorum, "renew", "too few servers answered to tell").with_outcome(Outcome::Unknown)
-}
-
-/// The error of one whose lock was lost, when the reason is not remembered.
-pub(super) fn lost(operation: &'static str) -> Error {
-    lost_because(operation, "the lock was lost before: its time had ended, or the store no longer had it")
-}
-
-pub(super) fn lost_by(operation: &'static str, loss: Loss) -> Error {
-    match loss {
-        Loss::TimeEnded => lost_because(operation, "the lock was lost before: its time had ended"),
-        Loss::Gone => lost_because(operation, "the lock was lost before: the store no longer had it"),
-        Loss::Broken => lost_because(operation, "the lock was lost before: an operator took it away"),
-        Loss::Closed => Error::new(ErrorKind::Closed, operation, "the client was closed, and gave the lock back"),
-    }
-}
-
-fn lost_because(operation: &'static str, what: &str) -> Error {
-    let hint = "another may have held it meanwhile; check the fence at the resource";
-    Error::new(ErrorKind::Lost, operation, what).with_hint(hint)
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::Table;
 use super::entry::{Held, Hold};
 use super::types::{FailedRenewal, Loss, LossReport, Output, Outputs};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::lease;
 use crate::name::Name;
 use crate::time::Moment;
 
@@ -14,6 +15,28 @@ use crate::time::Moment;
 const FAILURES_MAX: usize = 3;
 
 impl Table {
+    /// Every guard of this lease is lost. Where the store may still have it, it is released when the last guard is gone: until
+    /// then it may only protect the work of one who has not noticed yet. Where the store may have it for longer than these guards
+    /// asked for, nobody waits that long: it is released as soon as they have had time to notice.
+    pub(super) fn lose_all(&mut self, now: Moment, name: &Name, loss: Loss, may_be_there: bool, out: &mut Outputs) {
+        let client = self.settings.client;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(held) = entry.held.take() else { return };
+        let mut release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
+        let given_back = release.take_if(|_| held.outlasts && loss == Loss::TimeEnded);
+        self.guards -= held.holds.len();
+        for hold in &held.holds {
+            let report = self.report(now, name, &held, hold, loss);
+            self.ghosts.insert(hold.id, (report.clone(), release.clone()));
+            out.push(Output::Lost(hold.id, name.clone(), report));
+        }
+        self.forget_failures(name);
+        if let Some(ghost) = given_back.and_then(Arc::into_inner) {
+            self.leave_at(now, ghost, lease::noticed(now), out);
+        }
+        self.agenda.touch(name);
+    }
+
     /// What is told of a guard that is lost now.
     pub(super) fn report(&self, now: Moment, name: &Name, held: &Held, hold: &Hold, loss: Loss) -> Arc<LossReport> {
         let at = now - self.jumped;
@@ -49,4 +72,28 @@ impl Table {
             super::shrink(&mut self.failures);
         }
     }
+}
+
+/// The error of one whose renewal too few servers answered.
+pub(super) fn undecided() -> Error {
+    Error::new(ErrorKind::NoQuorum, "renew", "too few servers answered to tell").with_outcome(Outcome::Unknown)
+}
+
+/// The error of one whose lock was lost, when the reason is not remembered.
+pub(super) fn lost(operation: &'static str) -> Error {
+    lost_because(operation, "the lock was lost before: its time had ended, or the store no longer had it")
+}
+
+pub(super) fn lost_by(operation: &'static str, loss: Loss) -> Error {
+    match loss {
+        Loss::TimeEnded => lost_because(operation, "the lock was lost before: its time had ended"),
+        Loss::Gone => lost_because(operation, "the lock was lost before: the store no longer had it"),
+        Loss::Broken => lost_because(operation, "the lock was lost before: an operator took it away"),
+        Loss::Closed => Error::new(ErrorKind::Closed, operation, "the client was closed, and gave the lock back"),
+    }
+}
+
+fn lost_because(operation: &'static str, what: &str) -> Error {
+    let hint = "another may have held it meanwhile; check the fence at the resource";
+    Error::new(ErrorKind::Lost, operation, what).with_hint(hint)
 }

@@ -13,19 +13,24 @@
 //! to a task that has gone is released by the shell.
 
 mod acquire;
+mod agenda;
+mod attempt;
 mod detach;
 mod entry;
 mod groups;
 mod holds;
 mod losses;
 mod pending_release;
+mod progress;
 mod queue;
 mod renewal;
+mod timers;
 mod types;
+mod view;
 mod waiters;
 mod withdrawal;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,11 +45,12 @@ pub use types::{
 use crate::backoff::{self, Rng};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::owner::{Owner, RequestId};
-use crate::port::{Busy, Notification};
+use crate::owner::RequestId;
 use crate::time::{Moment, StoreTime};
-use entry::{Ask, Entry, Held, OrphanedLease};
-use types::CallKind;
+use agenda::Agenda;
+use entry::{Ask, Entry, OrphanedLease};
+use timers::Timers;
+use types::{CallKind, Numbers};
 
 /// A hold whose lock was lost, and what to release with the last guard of its lease.
 type LostHold = (Arc<LossReport>, Option<Arc<OrphanedLease>>);
@@ -63,7 +69,8 @@ pub struct Table {
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
     lengthening: BTreeMap<TicketId, PendingExtension>,
-    timers: BTreeSet<(Moment, Name)>,
+    timers: Timers,
+    agenda: Agenda,
     settings: Settings,
     rng: Rng,
     /// How much of true time the client's clock has missed, as far as the wall clock told: all times in the table have it added.
@@ -73,7 +80,7 @@ pub struct Table {
     /// A smoothed round trip.
     round_trip: Duration,
     /// Numbers for requests, tickets and holds.
-    last_number: u64,
+    numbers: Numbers,
     closed: bool,
 }
 
@@ -88,32 +95,33 @@ impl Table {
             guards: 0,
             groups: HashMap::with_hasher(hasher()),
             lengthening: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
+            agenda: Agenda::default(),
             rng: Rng::new(settings.seed),
             settings,
             jumped: Duration::ZERO,
             jumped_meanwhile: Duration::ZERO,
             round_trip: Duration::ZERO,
-            last_number: 0,
+            numbers: Numbers::default(),
             closed: false,
         }
     }
 
     /// A number for a task that is about to want something.
     pub fn ticket(&mut self) -> TicketId {
-        TicketId(self.number())
+        TicketId(self.numbers.next())
     }
 
     /// An id for a request that the table has no part in.
     pub fn request(&mut self) -> RequestId {
-        RequestId { client: self.settings.client, number: self.number() }
+        RequestId { client: self.settings.client, number: self.numbers.next() }
     }
 
     /// Takes in what happened at `now`, and adds what is to be done to `out`.
     pub fn step(&mut self, now: Moment, input: Input, out: &mut Outputs) {
         let before = out.len();
         self.take_in(now + self.jumped, input, out);
-        self.tell_in_their_time(&mut out[before..]);
+        self.finish(now, before, out);
     }
 
     fn take_in(&mut self, now: Moment, input: Input, out: &mut Outputs) {
@@ -125,9 +133,9 @@ impl Table {
             Input::Extend(id, hold, name, term) => self.extend(now, id, hold, &name, term, out),
             Input::Answer(context, answer) => self.answer(now, context, answer, out),
             Input::Unsent(context) => self.unsent(now, context, out),
-            Input::Hint(name) => self.hint(now, &name, out),
-            Input::HintAll => self.hint_all(now, out),
-            Input::HintHeld(name) => self.check_held(now, &name, out),
+            Input::Hint(name) => self.hint(now, &name),
+            Input::HintAll => self.hint_all(),
+            Input::HintHeld(name) => self.check_held(now, &name),
             Input::Tick => self.tick(now, out),
             Input::Jumped(ahead) => self.jumped(now, ahead, out),
             Input::Close => self.close(now, out),
@@ -138,6 +146,16 @@ impl Table {
     pub fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         let before = out.len();
         self.give(now + self.jumped, hold, name, out);
+        self.finish(now, before, out);
+    }
+
+    /// The end of every step, which began with `before` outputs: see `progress.rs`.
+    fn finish(&mut self, now: Moment, before: usize, out: &mut Outputs) {
+        let now = now + self.jumped;
+        while let Some((id, request)) = self.agenda.next_request() {
+            self.acquire_again(now, id, request, out);
+        }
+        self.advance(now, out);
         self.tell_in_their_time(&mut out[before..]);
     }
 
@@ -155,123 +173,6 @@ impl Table {
                 _ => {}
             }
         }
-    }
-
-    /// When the next [`Input::Tick`] is due.
-    pub fn next_timer(&self) -> Option<Moment> {
-        self.timers.first().map(|(when, _)| *when - self.jumped)
-    }
-
-    /// How long a hold is still valid; none when it is not.
-    pub fn time_left(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
-        self.left_of(now + self.jumped, name, hold)
-    }
-
-    /// The same at a moment in the table's time.
-    fn left_of(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
-        let held = self.entries.get(name)?.held.as_deref()?;
-        let end = held.holds.iter().find(|h| h.id == hold)?.end.min(held.deadline);
-        (now < end && held.releasing.is_none()).then(|| end.since(now))
-    }
-
-    /// Whether a hold is still counted as held; its time may be over before the table has noticed.
-    pub fn is_held(&self, name: &Name, hold: HoldId) -> bool {
-        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
-        held.is_some_and(|held| held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold))
-    }
-
-    /// Whether this client holds a name validly for that owner; none where a lease of it may still be on its way back, and only asking
-    /// for it will tell.
-    pub fn holds_for(&self, now: Moment, name: &Name, owner: &Owner) -> Option<bool> {
-        let Some(entry) = self.entries.get(name) else { return Some(false) };
-        match entry.held.as_deref() {
-            Some(held) if held.releasing.is_none() => Some(held.holder == *owner && now + self.jumped < held.deadline),
-            Some(_) => None,
-            None => (entry.series.is_none() && entry.leaving.is_empty()).then_some(false),
-        }
-    }
-
-    /// How many holds this client has of a name, seen from one of them.
-    pub fn holds(&self, name: &Name, hold: HoldId) -> u32 {
-        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
-        held.filter(|held| held.holds.iter().any(|h| h.id == hold)).map_or(0, |held| held.holds.len() as u32)
-    }
-
-    /// The request under which the store counts what this client holds of a name, seen from one of its holds.
-    pub fn request_of(&self, name: &Name, hold: HoldId) -> Option<RequestId> {
-        let held = self.entries.get(name)?.held.as_deref()?;
-        let is_there = held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold);
-        is_there.then_some(RequestId { client: self.settings.client, number: held.number })
-    }
-
-    /// Who holds a name, here or as the store said last: for one whose time to wait is over.
-    pub fn busy(&self, now: Moment, name: &Name) -> Option<Busy> {
-        let now = now + self.jumped;
-        let entry = self.entries.get(name)?;
-        match entry.held.as_deref() {
-            Some(held) if held.releasing.is_none() => Some(self.busy_here(now, name, held)),
-            _ => entry.busy.as_deref().cloned(),
-        }
-    }
-
-    /// How a hold was lost, if it was and its guard is still there.
-    pub fn loss(&self, hold: HoldId) -> Option<&Arc<LossReport>> {
-        self.ghosts.get(&hold).map(|(report, _)| report)
-    }
-
-    /// How long a guard has held its lock, or had when it was lost.
-    pub fn held_for(&self, now: Moment, name: &Name, hold: HoldId) -> Duration {
-        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
-        let here = held.and_then(|held| Some((held, held.holds.iter().find(|h| h.id == hold)?)));
-        match here {
-            Some((held, hold)) => held.held_for(now + self.jumped, hold),
-            None => self.loss(hold).map_or(Duration::ZERO, |report| report.held),
-        }
-    }
-
-    /// How many guards hold a lock.
-    pub fn guards(&self) -> usize {
-        self.guards
-    }
-
-    fn busy_here(&self, now: Moment, name: &Name, held: &Held) -> Busy {
-        let holder = held.describe(self.settings.client, now, &self.settings.clock);
-        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder), news: Notification::default() }
-    }
-
-    /// How many names are in the table.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether no name is in the table.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Whether nothing is held and no call is under way: tasks at most sleep in line. No lease can come before the next step.
-    pub fn only_waits(&self) -> bool {
-        self.lengthening.is_empty() && self.entries.values().all(Entry::only_waits)
-    }
-
-    /// The names in use, for people and for finding out what was left over.
-    pub fn names(&self) -> impl Iterator<Item = &Name> {
-        self.entries.keys()
-    }
-
-    /// How many guards of lost locks have not been dropped yet, how many groups and re-entries wait, and of how many leases the last
-    /// renewal failed.
-    pub fn remnants(&self) -> usize {
-        self.ghosts.len() + self.groups.len() + self.lengthening.len() + self.failures.len()
-    }
-
-    fn number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
-    }
-
-    fn hold_id(&mut self) -> HoldId {
-        HoldId(self.number())
     }
 
     fn answer(&mut self, now: Moment, context: Context, answer: Answer, out: &mut Outputs) {
@@ -295,40 +196,63 @@ impl Table {
                 self.released(now, &name, number, hold, reply, out);
             }
             (CallKind::Withdraw { name, number }, Answer::Release(reply)) => {
-                self.withdrawn(now, sent, &name, number, reply, out);
+                self.withdrawn(now, sent, &name, number, reply);
             }
             (CallKind::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
             (CallKind::Lengthen { name, number, ticket, then, before }, Answer::Renew(reply)) => {
                 self.lengthened(now, sent, &name, number, ticket, then, before, reply, out);
             }
-            (CallKind::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply, out),
+            (CallKind::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply),
             (what, answer) => debug_assert!(false, "{what:?} was answered with {answer:?}"),
         }
     }
 
-    /// Sets the timer of a name, or lets the name go when nothing is left of it.
-    fn settle(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.is_idle() && entry.series.is_none() && entry.give_way <= now {
-            if entry.timer.0 != Moment::NEVER {
-                self.timers.remove(&(entry.timer.0, name.clone()));
+    /// Whoever was to send a call has gone before sending it: the next in line takes over.
+    pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
+        match context.what {
+            what @ (CallKind::Ask { .. } | CallKind::Watch { .. }) => {
+                let (name, number) = match what {
+                    CallKind::Ask { name, number, .. } => (name, Some(number)),
+                    CallKind::Watch { name } => (name, None),
+                    _ => return,
+                };
+                let Some(entry) = self.entries.get_mut(&name) else { return };
+                let current = match number {
+                    None => entry.ask == Ask::Watching,
+                    Some(number) => {
+                        entry.ask == Ask::Calling && entry.series.as_ref().is_some_and(|series| series.number == number)
+                    }
+                };
+                if !current {
+                    return;
+                }
+                let group_gone = entry
+                    .series
+                    .as_ref()
+                    .is_some_and(|series| series.is_group() && !entry.queue.contains(series.asker));
+                if group_gone {
+                    self.group_gone(now, &name, out);
+                } else {
+                    self.reask(&name);
+                }
             }
-            if entry.watched || entry.enlisted {
-                out.push(Output::Unwatch(name.clone()));
+            CallKind::Lengthen { name, number, ticket, then, before } => {
+                self.lengthening.remove(&ticket);
+                let held = self.entries.get_mut(&name).and_then(|entry| entry.live());
+                if let Some(held) = held.filter(|held| held.number == number) {
+                    held.was_not_asked(context.sent, then.term(), before);
+                }
             }
-            self.entries.remove(name);
-            shrink(&mut self.entries);
-            return;
-        }
-        entry.tidy(now);
-        let due = entry.due();
-        if due != entry.timer.0 {
-            if entry.timer.0 != Moment::NEVER {
-                self.timers.remove(&(entry.timer.0, name.clone()));
-            }
-            entry.timer.0 = due;
-            if due != Moment::NEVER {
-                self.timers.insert((due, name.clone()));
+            what @ (CallKind::Release { .. }
+            | CallKind::Withdraw { .. }
+            | CallKind::Leave { .. }
+            | CallKind::Renew(_)) => {
+                let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");
+                let answer = match &what {
+                    CallKind::Renew(_) => Answer::Renew(Err(error())),
+                    _ => Answer::Release(Err(error())),
+                };
+                self.answer(now, Context::new(context.sent, what), answer, out);
             }
         }
     }
@@ -362,7 +286,7 @@ impl Table {
             self.cancel(now, id, name, out);
         }
         self.close_held(now, name, out);
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 }
 
@@ -394,12 +318,6 @@ fn closed_error() -> Error {
 fn shrink<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V, FixedState>) {
     if map.capacity() > 1024 && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len() * 2);
-    }
-}
-
-impl Entry {
-    fn is_asker(&self, id: TicketId) -> bool {
-        self.head().is_some_and(|(head, _)| head == id) && !matches!(self.ask, Ask::Idle)
     }
 }
 

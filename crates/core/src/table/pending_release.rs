@@ -24,12 +24,12 @@ impl Table {
 
     /// Releases what is left of a lease, not before `again`.
     pub(super) fn leave_at(&mut self, now: Moment, ghost: OrphanedLease, again: Moment, out: &mut Outputs) {
-        let number = self.number();
+        let number = self.numbers.next();
         let name = ghost.request.name.clone();
         let entry = self.entries.entry(name.clone()).or_default();
         entry.leaving.push(Leaving { number, ghost, again, attempts: 0, sent: false });
         self.leave_again(now, &name, out);
-        self.settle(now, &name, out);
+        self.agenda.touch(&name);
     }
 
     /// Sends those again whose time has come.
@@ -47,7 +47,7 @@ impl Table {
     }
 
     /// One was answered: settled, unless the acquire may still be executed after it.
-    pub(super) fn left(&mut self, now: Moment, name: &Name, number: u64, reply: Reply<Released>, out: &mut Outputs) {
+    pub(super) fn left(&mut self, now: Moment, name: &Name, number: u64, reply: Reply<Released>) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(at) = entry.leaving.iter().position(|leaving| leaving.number == number) else { return };
         let leaving = &mut entry.leaving[at];
@@ -59,7 +59,7 @@ impl Table {
                     entry.leaving.swap_remove(at);
                 }
                 if let Released::Released { .. } = answered.result {
-                    self.hint_waiters(now, name, out);
+                    self.hint_waiters(name);
                 }
             }
             Err(_) => {
@@ -67,7 +67,7 @@ impl Table {
                 leaving.attempts += 1;
             }
         }
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 }
 

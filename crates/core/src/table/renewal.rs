@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::Table;
 use super::entry::{Ask, Entry, Hold};
-use super::holds::undecided;
+use super::losses::undecided;
 use super::types::{CallKind, Context, Loss, Output, Outputs, Request, Sending};
 use crate::error::Error;
 use crate::lease;
@@ -22,14 +22,11 @@ impl Table {
     /// Does what is due: loses leases whose time is over, renews those that are needed for longer, sends releases again.
     pub(super) fn tick(&mut self, now: Moment, out: &mut Outputs) {
         let mut renewals = Vec::new();
-        while let Some((when, _)) = self.timers.first()
-            && *when <= now
-        {
-            let Some((_, name)) = self.timers.pop_first() else { break };
+        while let Some(name) = self.timers.pop_due(now) {
             if let Some(entry) = self.entries.get_mut(&name) {
                 entry.timer.0 = Moment::NEVER;
                 self.due(now, &name, &mut renewals, out);
-                self.settle(now, &name, out);
+                self.agenda.touch(&name);
             }
         }
         for chunk in renewals.chunks(RENEW_CHUNK) {
@@ -47,7 +44,7 @@ impl Table {
             if now >= give_up {
                 entry.series = None;
                 entry.ask = Ask::Idle;
-                self.pursue(now, name, out);
+                self.agenda.touch(name);
             } else if now >= again {
                 self.withdraw(now, name, out);
             }
@@ -97,28 +94,6 @@ impl Table {
         }
     }
 
-    /// Every guard of this lease is lost. Where the store may still have it, it is released when the last guard is gone: until
-    /// then it may only protect the work of one who has not noticed yet. Where the store may have it for longer than these guards
-    /// asked for, nobody waits that long: it is released as soon as they have had time to notice.
-    pub(super) fn lose_all(&mut self, now: Moment, name: &Name, loss: Loss, may_be_there: bool, out: &mut Outputs) {
-        let client = self.settings.client;
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(held) = entry.held.take() else { return };
-        let mut release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
-        let given_back = release.take_if(|_| held.outlasts && loss == Loss::TimeEnded);
-        self.guards -= held.holds.len();
-        for hold in &held.holds {
-            let report = self.report(now, name, &held, hold, loss);
-            self.ghosts.insert(hold.id, (report.clone(), release.clone()));
-            out.push(Output::Lost(hold.id, name.clone(), report));
-        }
-        self.forget_failures(name);
-        if let Some(ghost) = given_back.and_then(Arc::into_inner) {
-            self.leave_at(now, ghost, lease::noticed(now), out);
-        }
-        self.pursue(now, name, out);
-    }
-
     /// The answer to a batch of renewals.
     pub(super) fn renewed(
         &mut self,
@@ -135,7 +110,7 @@ impl Table {
                 Err(error) => Err(error.clone()),
             };
             self.renewed_one(now, sent, name, *number, result, out);
-            self.settle(now, name, out);
+            self.agenda.touch(name);
         }
     }
 

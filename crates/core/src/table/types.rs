@@ -29,6 +29,17 @@ impl HoldId {
     }
 }
 
+/// Numbers for requests, tickets and holds, each given out once.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
 /// What a table is told once.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::Table;
 use super::entry::{Ask, Releasing, Ticket};
-use super::types::{CallKind, Context, Output, Outputs, Request, Sending, TaskEffect, TicketId};
+use super::types::{AcquireRequest, CallKind, Context, Output, Outputs, Request, Sending, TaskEffect, TicketId};
 use crate::backoff;
-use crate::error::Error;
-use crate::name::{Name, Names};
+use crate::name::Name;
 use crate::options::WaitMode;
 use crate::port::{Busy, Notification};
 use crate::time::Moment;
@@ -18,6 +15,23 @@ use crate::time::Moment;
 pub(super) const CHECK_PAUSE: Duration = Duration::from_millis(100);
 
 impl Table {
+    /// A task waits for its turn.
+    pub(super) fn enqueue(&mut self, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
+        let entry = self.entries.entry(name.clone()).or_default();
+        entry.enqueue(id, Ticket { want, patience: None });
+        if let Ask::Sleeping(_) = entry.ask {
+            self.sleep_in_place(name, id, out);
+        }
+        self.agenda.touch(name);
+    }
+
+    /// The first in line asks again, or what was asked for is withdrawn where nobody waits any more.
+    pub(super) fn reask(&mut self, name: &Name) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.ask = Ask::Idle;
+        self.agenda.touch(name);
+    }
+
     /// Those who ask just once are refused when the store refused, or when another task here got it.
     pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
@@ -48,31 +62,13 @@ impl Table {
         }
     }
 
-    pub(super) fn refused(&mut self, now: Moment, name: &Name, busy: Busy, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
-            return self.group_refused(now, name, Some(busy), out);
-        }
-        entry.turns = 0;
-        let hinted = entry.hinted;
-        entry.refused(busy.clone());
-        self.refuse_tries(name, &busy, out);
-        if self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
-            self.unwanted(now, name, out);
-        } else if hinted {
-            self.reask(now, name, out);
-        } else {
-            self.await_turn(now, name, busy.free_in, out);
-        }
-    }
-
     /// The first in line subscribes where it has not, else sleeps.
     pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
         if self.entries.get(name).is_some_and(|entry| entry.give_way > now) {
             self.refuse_tries_now(name, out);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, ticket)) = entry.queue.head() else { return self.unwanted(now, name, out) };
+        let Some((id, ticket)) = entry.queue.head() else { return self.reask(name) };
         let unheard = entry.busy.as_ref().is_some_and(|busy| busy.news == Notification::Never);
         let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified && !unheard;
         if notified && !entry.watched {
@@ -94,89 +90,22 @@ impl Table {
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
-    /// A subscription was confirmed, or failed: either way, ask again.
-    pub(super) fn watched(&mut self, now: Moment, name: &Name, failed: Option<Error>, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.ask != Ask::Watching {
-            return;
-        }
-        entry.ask = Ask::Idle;
-        match failed {
-            None => {
-                entry.watched = true;
-                self.reask(now, name, out);
-            }
-            Some(error) => self.ask_failed(now, name, &error, out),
-        }
-        self.settle(now, name, out);
-    }
-
-    pub(super) fn reask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.ask = Ask::Idle;
-        if entry.queue.is_empty() {
-            return self.unwanted(now, name, out);
-        }
-        if entry.series.is_none() && entry.give_way > now {
-            return self.await_turn(now, name, None, out);
-        }
-        match entry.asker().map(|(id, ticket)| (id, ticket.want.names.clone())) {
-            Some((id, Names::Many(names))) => self.pursue_group(now, id, name, &names, out),
-            _ => self.ask(now, name, out),
-        }
-    }
-
-    /// A call for the first in line failed: tell it, or try again after a pause.
-    pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: &Error, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.attempts += 1;
-        let asker = entry.series.as_ref().map(|series| series.asker);
-        let asker = asker.or_else(|| entry.head().map(|(id, _)| id));
-        if error.is_retryable() {
-            entry.begin_patience(now, asker, self.settings.patience);
-        }
-        let is_final = |(id, ticket): (TicketId, &Ticket)| {
-            let is_over = ticket.patience.is_some_and(|over| now >= over);
-            let asked = Some(id) == asker && (!error.is_retryable() || is_over);
-            // Those behind it would hear of the silence only when their turn comes.
-            let behind = entry.silent && error.is_retryable() && is_over;
-            (asked || behind || ticket.want.once).then_some(id)
-        };
-        let failed: SmallVec<[TicketId; 1]> = entry.queue.iter().filter_map(is_final).collect();
-        for id in failed {
-            entry.dequeue(id);
-            out.push(Output::To(id, TaskEffect::Failed(error.clone())));
-            self.groups.remove(&id);
-        }
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if let Some(series) = &entry.series
-            && series.is_group()
-            && !entry.queue.contains(series.asker)
-        {
-            return self.group_gone(now, name, out);
-        }
-        if entry.queue.is_empty() {
-            return self.unwanted(now, name, out);
-        }
-        self.sleep_after_failure(now, name, out);
-    }
-
     /// Sends the first in line to sleep for a while, as a call for it failed.
     pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         self.refuse_tries_now(name, out);
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, _)) = entry.queue.head() else { return self.unwanted(now, name, out) };
+        let Some((id, _)) = entry.queue.head() else { return self.reask(name) };
         let until = now + backoff::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
         entry.ask = Ask::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
     /// After the first in line has gone, the next one sleeps in its place.
-    pub(super) fn next_asker(&mut self, now: Moment, name: &Name, slept: bool, out: &mut Outputs) {
+    pub(super) fn next_asker(&mut self, name: &Name, slept: bool, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Ask::Sleeping(until) = entry.ask else { return };
         match entry.queue.head() {
-            None => self.unwanted(now, name, out),
+            None => self.reask(name),
             Some((next, _)) if slept => out.push(Output::To(next, TaskEffect::Sleep(until))),
             Some(_) => {}
         }
@@ -198,37 +127,18 @@ impl Table {
             return out.push(Output::To(id, TaskEffect::Busy(Box::new(busy))));
         }
         if let Ask::Sleeping(_) = entry.ask {
-            self.reask(now, name, out);
-            self.settle(now, name, out);
+            self.reask(name);
         }
-    }
-
-    /// The first in line slept long enough.
-    pub(super) fn woke(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        if self.lengthening.get(&id).is_some_and(|waiting| waiting.asleep.is_some()) {
-            return self.reenter_again(now, id, name, out);
-        }
-        let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
-        let Some(entry) = self.entries.get_mut(&home) else { return };
-        let Ask::Sleeping(until) = entry.ask else { return };
-        if entry.head().is_none_or(|(head, _)| head != id) {
-            return;
-        }
-        if now < until {
-            return out.push(Output::To(id, TaskEffect::Sleep(until)));
-        }
-        self.reask(now, &home, out);
-        self.settle(now, &home, out);
     }
 
     /// A hint about one name. Where it is held here, something may have happened to the lease: its holder may have been taken its right.
-    pub(super) fn hint(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        self.check_held(now, name, out);
-        self.hint_waiters(now, name, out);
+    pub(super) fn hint(&mut self, now: Moment, name: &Name) {
+        self.check_held(now, name);
+        self.hint_waiters(name);
     }
 
     /// Asks the store soon whether it still has what is held here, but not all the time: hints may come in numbers.
-    pub(super) fn check_held(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+    pub(super) fn check_held(&mut self, now: Moment, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let from = now.max(entry.check_from);
         match entry.live() {
@@ -239,27 +149,26 @@ impl Table {
             _ => return,
         }
         entry.check_from = from + CHECK_PAUSE;
-        self.settle(now, name, out);
+        self.agenda.touch(name);
     }
 
-    pub(super) fn hint_waiters(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+    pub(super) fn hint_waiters(&mut self, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.hinted = true;
         entry.turns = 0;
         if let Ask::Sleeping(_) = entry.ask {
             entry.give_way = Moment::default();
-            self.reask(now, name, out);
-            self.settle(now, name, out);
+            self.reask(name);
         }
     }
 
-    pub(super) fn hint_all(&mut self, now: Moment, out: &mut Outputs) {
+    pub(super) fn hint_all(&mut self) {
         // Anybody who may publish can have this done again and again: what is just held costs nothing.
         let wanted = self.entries.iter().filter(|(_, entry)| entry.is_wanted());
         let mut names: Vec<Name> = wanted.map(|(name, _)| name.clone()).collect();
         names.sort();
         for name in &names {
-            self.hint_waiters(now, name, out);
+            self.hint_waiters(name);
         }
     }
 

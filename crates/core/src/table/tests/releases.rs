@@ -372,7 +372,7 @@ fn memory_follows_the_names_in_use() {
         let (release, _) = bench.call();
         bench.release_answered(release, Released::Released { waiters: Some(0) });
     }
-    assert!(bench.table.is_empty() && bench.table.timers.is_empty());
+    assert!(bench.table.is_empty() && bench.table.next_timer().is_none());
     assert!(bench.table.entries.capacity() <= 2_048, "{}", bench.table.entries.capacity());
 }
 

@@ -1,0 +1,69 @@
+//! What comes next for a name: the last part of every step.
+//!
+//! Inputs and answers change entries and touch their names. Here each name that was touched is looked at once more: the first in line asks,
+//! waits or withdraws, the timer is set, and an entry that nobody needs is forgotten. Nothing that is called from here calls back.
+
+use super::Table;
+use super::entry::Ask;
+use super::types::{Output, Outputs};
+use crate::name::{Name, Names};
+use crate::time::Moment;
+
+impl Table {
+    /// Decides what comes next for every name that was touched.
+    pub(super) fn advance(&mut self, now: Moment, out: &mut Outputs) {
+        loop {
+            let touched = self.agenda.take_touched();
+            if touched.is_empty() {
+                return;
+            }
+            for name in touched {
+                self.pursue(now, &name, out);
+                self.settle(now, &name, out);
+            }
+        }
+    }
+
+    /// Starts asking for the first in line, where nothing stands against it.
+    fn pursue(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get(name).filter(|entry| entry.held.is_none() && entry.ask == Ask::Idle) else {
+            return;
+        };
+        let Some((id, ticket)) = entry.asker() else {
+            if entry.series.is_some() {
+                self.withdraw(now, name, out);
+            }
+            return;
+        };
+        let gives_way = entry.give_way > now && entry.series.is_none() && !ticket.want.once;
+        match ticket.want.names.clone() {
+            Names::One(_) if gives_way => self.await_turn(now, name, None, out),
+            Names::One(_) => self.ask(now, name, out),
+            Names::Many(names) => {
+                if self.can_group_ask(now, id, name, &names, out) {
+                    self.ask(now, name, out);
+                }
+            }
+        }
+    }
+
+    /// Sets the timer of a name, or lets the name go when nothing is left of it.
+    fn settle(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.is_idle() && entry.series.is_none() && entry.give_way <= now {
+            self.timers.reset(name, entry.timer.0, Moment::NEVER);
+            if entry.watched || entry.enlisted {
+                out.push(Output::Unwatch(name.clone()));
+            }
+            self.entries.remove(name);
+            super::shrink(&mut self.entries);
+            return;
+        }
+        entry.tidy(now);
+        let due = entry.due();
+        if due != entry.timer.0 {
+            self.timers.reset(name, entry.timer.0, due);
+            entry.timer.0 = due;
+        }
+    }
+}

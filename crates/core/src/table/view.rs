@@ -1,0 +1,122 @@
+//! What can be seen of a table. Nothing here changes anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Table;
+use super::entry::{Entry, Held};
+use super::types::{HoldId, LossReport};
+use crate::name::Name;
+use crate::owner::{Owner, RequestId};
+use crate::port::{Busy, Notification};
+use crate::time::Moment;
+
+impl Table {
+    /// When the next [`Input::Tick`] is due.
+    pub fn next_timer(&self) -> Option<Moment> {
+        self.timers.first().map(|when| when - self.jumped)
+    }
+
+    /// How long a hold is still valid; none when it is not.
+    pub fn time_left(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
+        self.left_of(now + self.jumped, name, hold)
+    }
+
+    /// The same at a moment in the table's time.
+    pub(super) fn left_of(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
+        let held = self.entries.get(name)?.held.as_deref()?;
+        let end = held.holds.iter().find(|h| h.id == hold)?.end.min(held.deadline);
+        (now < end && held.releasing.is_none()).then(|| end.since(now))
+    }
+
+    /// Whether a hold is still counted as held; its time may be over before the table has noticed.
+    pub fn is_held(&self, name: &Name, hold: HoldId) -> bool {
+        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        held.is_some_and(|held| held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold))
+    }
+
+    /// Whether this client holds a name validly for that owner; none where a lease of it may still be on its way back, and only asking
+    /// for it will tell.
+    pub fn holds_for(&self, now: Moment, name: &Name, owner: &Owner) -> Option<bool> {
+        let Some(entry) = self.entries.get(name) else { return Some(false) };
+        match entry.held.as_deref() {
+            Some(held) if held.releasing.is_none() => Some(held.holder == *owner && now + self.jumped < held.deadline),
+            Some(_) => None,
+            None => (entry.series.is_none() && entry.leaving.is_empty()).then_some(false),
+        }
+    }
+
+    /// How many holds this client has of a name, seen from one of them.
+    pub fn holds(&self, name: &Name, hold: HoldId) -> u32 {
+        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        held.filter(|held| held.holds.iter().any(|h| h.id == hold)).map_or(0, |held| held.holds.len() as u32)
+    }
+
+    /// The request under which the store counts what this client holds of a name, seen from one of its holds.
+    pub fn request_of(&self, name: &Name, hold: HoldId) -> Option<RequestId> {
+        let held = self.entries.get(name)?.held.as_deref()?;
+        let is_there = held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold);
+        is_there.then_some(RequestId { client: self.settings.client, number: held.number })
+    }
+
+    /// Who holds a name, here or as the store said last: for one whose time to wait is over.
+    pub fn busy(&self, now: Moment, name: &Name) -> Option<Busy> {
+        let now = now + self.jumped;
+        let entry = self.entries.get(name)?;
+        match entry.held.as_deref() {
+            Some(held) if held.releasing.is_none() => Some(self.busy_here(now, name, held)),
+            _ => entry.busy.as_deref().cloned(),
+        }
+    }
+
+    /// How a hold was lost, if it was and its guard is still there.
+    pub fn loss(&self, hold: HoldId) -> Option<&Arc<LossReport>> {
+        self.ghosts.get(&hold).map(|(report, _)| report)
+    }
+
+    /// How long a guard has held its lock, or had when it was lost.
+    pub fn held_for(&self, now: Moment, name: &Name, hold: HoldId) -> Duration {
+        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        let here = held.and_then(|held| Some((held, held.holds.iter().find(|h| h.id == hold)?)));
+        match here {
+            Some((held, hold)) => held.held_for(now + self.jumped, hold),
+            None => self.loss(hold).map_or(Duration::ZERO, |report| report.held),
+        }
+    }
+
+    /// How many guards hold a lock.
+    pub fn guards(&self) -> usize {
+        self.guards
+    }
+
+    pub(super) fn busy_here(&self, now: Moment, name: &Name, held: &Held) -> Busy {
+        let holder = held.describe(self.settings.client, now, &self.settings.clock);
+        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder), news: Notification::default() }
+    }
+
+    /// How many names are in the table.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no name is in the table.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether nothing is held and no call is under way: tasks at most sleep in line. No lease can come before the next step.
+    pub fn only_waits(&self) -> bool {
+        self.lengthening.is_empty() && self.entries.values().all(Entry::only_waits)
+    }
+
+    /// The names in use, for people and for finding out what was left over.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.entries.keys()
+    }
+
+    /// How many guards of lost locks have not been dropped yet, how many groups and re-entries wait, and of how many leases the last
+    /// renewal failed.
+    pub fn remnants(&self) -> usize {
+        self.ghosts.len() + self.groups.len() + self.lengthening.len() + self.failures.len()
+    }
+}
