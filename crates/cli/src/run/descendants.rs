@@ -10,7 +10,6 @@ use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 
 #[cfg(target_os = "linux")]
-use super::planted::{self, Bug};
 #[cfg(target_os = "linux")]
 use super::proc_files as system;
 
@@ -95,7 +94,7 @@ impl Descendants {
             // In one step, so that one which forks all the time cannot be missed.
             let _ = rustix::process::kill_process_group(group, signal);
         }
-        if signal == Signal::KILL && !planted::is(Bug::GroupOnly) {
+        if signal == Signal::KILL {
             return system::kill_below(self.root, &self.others);
         }
         self.signal_until(signal, Moment::NEVER);
@@ -112,9 +111,6 @@ impl Descendants {
 
     #[cfg(target_os = "linux")]
     fn signal_until(&self, signal: Signal, until: Moment) {
-        if planted::is(Bug::GroupOnly) {
-            return;
-        }
         for process in system::below(self.root, &self.others, until) {
             if leasehold_clock::now() >= until {
                 return;

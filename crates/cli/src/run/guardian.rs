@@ -16,7 +16,6 @@ use rustix::process::{Pid, Signal, WaitStatus};
 
 use super::descendants::{self, Descendants, Reaped};
 use super::message::{self, Ended, Message, Place, Start};
-use super::planted::{self, Bug};
 use super::runner::beyond_reach;
 use super::terminal::{self, Terminal};
 use super::times::Times;
@@ -54,9 +53,7 @@ fn watch_over() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::thread::set_name(c"lease-guardian")?;
     let mut wake = Wake::new()?;
-    if !planted::is(Bug::AdoptsNobody) {
-        descendants::adopt_orphans()?;
-    }
+    descendants::adopt_orphans()?;
     let runner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Some((start, input, keep)) = Start::receive(&runner)? else { return Ok(()) };
     runner.set_nonblocking(true)?;
@@ -179,7 +176,7 @@ impl Guardian {
             place: start.place,
             terminal,
             descendants: Descendants::new(own_group),
-            deadline: told_deadline(start.deadline),
+            deadline: start.deadline,
             times: start.times,
             state: State::Running,
             tell_at: None,
@@ -267,7 +264,7 @@ impl Guardian {
 
     fn told(&mut self, message: Option<Message>) {
         match message {
-            Some(Message::Deadline(deadline)) => self.deadline = told_deadline(deadline),
+            Some(Message::Deadline(deadline)) => self.deadline = deadline,
             Some(Message::Lost) => {
                 self.is_lost = true;
                 self.kill(leasehold_clock::now());
@@ -322,7 +319,6 @@ impl Guardian {
 
     fn next_step(&self) -> Option<Moment> {
         match self.state {
-            State::Running if planted::is(Bug::DeadlineIgnored) => None,
             State::Running => Some(self.times.term_at(self.deadline)),
             // A deadline that has come nearer counts; one that has moved away does not: the command was told to end.
             State::Asked { kill_at } => Some(kill_at.min(self.times.kill_at(self.deadline))),
@@ -349,9 +345,7 @@ impl Guardian {
         if !matches!(self.state, State::Killing { .. }) {
             self.tell_at = Some(now + TELL_AFTER);
         }
-        if !planted::is(Bug::NeverKills) {
-            self.descendants.signal(Signal::KILL);
-        }
+        self.descendants.signal(Signal::KILL);
         if !matches!(self.state, State::Killing { .. }) {
             self.look_beyond_reach(self.deadline);
         }
@@ -410,10 +404,6 @@ impl Guardian {
 /// Beside this thread: nobody may be reading, and the guardian must never wait for anybody.
 fn print(text: String) {
     let _ = std::thread::Builder::new().spawn(move || writeln!(io::stderr(), "leasehold: {text}"));
-}
-
-fn told_deadline(deadline: Moment) -> Moment {
-    if planted::is(Bug::DeadlineLate) { deadline + Duration::from_millis(500) } else { deadline }
 }
 
 /// A runner that cannot be told has gone, or will be told by the end of the connection.

@@ -14,7 +14,6 @@ mod lock_check;
 mod message;
 mod orphan;
 mod plan;
-mod planted;
 #[cfg(target_os = "linux")]
 mod proc_files;
 mod program;

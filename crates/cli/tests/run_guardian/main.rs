@@ -38,33 +38,18 @@ fn main() {
     for round in 0..8 {
         for fault in Fault::ALL {
             for kind in Kind::ALL {
-                let run = move || trial::run(fault, kind, round, None).map_err(Into::into);
+                let run = move || trial::run(fault, kind, round).map_err(Into::into);
                 trials.push(libtest_mimic::Trial::test(format!("{fault:?}::{kind:?}::{round}"), run));
             }
         }
     }
     for fault in [Fault::RunnerStopped, Fault::RunnerKilled, Fault::GuardianKilled, Fault::Broken] {
-        let run = move || trial::run(fault, Kind::Crowd, 0, None).map_err(Into::into);
+        let run = move || trial::run(fault, Kind::Crowd, 0).map_err(Into::into);
         trials.push(libtest_mimic::Trial::test(format!("{fault:?}::Crowd"), run));
     }
     trials.push(libtest_mimic::Trial::test("the_check_finds_a_guardian_that_does_nothing", || {
-        is_found(&trial::run(Fault::NobodyGuards, Kind::Plain, 0, None))
+        is_found(&trial::run(Fault::NobodyGuards, Kind::Plain, 0))
     }));
-    for (bug, fault, kind) in [
-        ("DeadlineIgnored", Fault::RunnerStopped, Kind::Plain),
-        ("DeadlineLate", Fault::RunnerStopped, Kind::Deaf),
-        ("GroupOnly", Fault::RunnerStopped, Kind::Daemon),
-        ("NeverKills", Fault::RunnerStopped, Kind::Deaf),
-        ("AdoptsNobody", Fault::LeaseEnds, Kind::Daemon),
-    ] {
-        let run = move || is_found(&trial::run(fault, kind, 0, Some(bug)));
-        trials.push(if cfg!(feature = "planted") {
-            libtest_mimic::Trial::test(format!("planted::{bug}"), run)
-        } else {
-            let name = format!("planted::{bug} (ignored: needs --features planted)");
-            libtest_mimic::Trial::test(name, || Ok(())).with_ignored_flag(true)
-        });
-    }
     libtest_mimic::run(&arguments, trials).exit();
 }
 

@@ -38,7 +38,7 @@ pub(crate) enum Fault {
     WallClockSteps,
     /// An operator takes the lock away.
     Broken,
-    /// The planted one: runner and guardian are both stopped.
+    /// Runner and guardian are both stopped: the check must find it.
     NobodyGuards,
 }
 
@@ -58,7 +58,7 @@ impl Fault {
 ///
 /// Leases are short, to have many trials: on a busy machine the lock may be lost before the fault. Then it is tried again with a
 /// longer one.
-pub(crate) fn run(fault: Fault, kind: Kind, round: u64, bug: Option<&str>) -> Result<(), String> {
+pub(crate) fn run(fault: Fault, kind: Kind, round: u64) -> Result<(), String> {
     let mut lease = Duration::from_millis([600, 1_000, 800][usize::try_from(round % 3).unwrap()]);
     let (_alone, _together);
     if kind == Kind::Crowd {
@@ -68,7 +68,7 @@ pub(crate) fn run(fault: Fault, kind: Kind, round: u64, bug: Option<&str>) -> Re
         _together = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     }
     loop {
-        match run_with(fault, kind, round, bug, lease) {
+        match run_with(fault, kind, round, lease) {
             Err(TooBusy) if lease < LEASE_MAX => lease *= 2,
             Err(TooBusy) => return Err("the command was never there as a whole".to_owned()),
             Ok(checked) => return checked,
@@ -79,13 +79,7 @@ pub(crate) fn run(fault: Fault, kind: Kind, round: u64, bug: Option<&str>) -> Re
 /// The lock was lost before the command and all that it starts were there.
 struct TooBusy;
 
-fn run_with(
-    fault: Fault,
-    kind: Kind,
-    round: u64,
-    bug: Option<&str>,
-    lease: Duration,
-) -> Result<Result<(), String>, TooBusy> {
+fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Result<(), String>, TooBusy> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let stamps = path("stamps");
@@ -97,7 +91,6 @@ fn run_with(
     command.args(["--store", &store, "run", "x", term, &lease, "--"]);
     command.arg(std::env::current_exe().unwrap()).args([WORD, &format!("{kind:?}")]).arg(&stamps);
     wall::steppable(&mut command, &path("step"));
-    command.envs(bug.map(|bug| ("LEASEHOLD_PLANTED", bug)));
     if kind == Kind::Crowd {
         crowd::tell(&mut command);
     }
