@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Client, Error, ErrorKind, Fence, Loss};
+use leasehold::{Attempt, Client, Error, ErrorKind, Fence, Guard, Loss};
 use leasehold_faults::Failure;
 use leasehold_faults::servers::redis::Settings;
 
@@ -36,7 +36,7 @@ async fn two_killed() -> Checked {
     while extended.elapsed() < QUARANTINE * 2 {
         let lost = tokio::time::timeout(QUARANTINE / 3, after.lost()).await;
         assert!(lost.is_err(), "it was lost: {lost:?}");
-        fixed.extend(QUARANTINE).await?;
+        extend(&fixed).await?;
     }
     for guard in [&before, &after, &fixed] {
         assert!(guard.is_valid(), "{} was lost", guard.name());
@@ -50,6 +50,16 @@ async fn two_killed() -> Checked {
     assert!(next.fence() > fence);
     next.release().await?;
     Ok(())
+}
+
+/// With two servers dead, one that is late on a busy machine is one too few: then it is extended again, while it is valid.
+async fn extend(guard: &Guard) -> Checked {
+    loop {
+        match guard.extend(QUARANTINE).await {
+            Err(error) if error.is_retryable() && guard.is_valid() => {}
+            extended => return Ok(extended?),
+        }
+    }
 }
 
 /// Nobody can take it, and the error says how each server is; when they are back and a quarantine is over, it goes on.
