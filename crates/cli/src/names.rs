@@ -1,6 +1,6 @@
 //! Names as they are given on the command line: separated by commas, `\,` for a literal one.
 
-use leasehold::{Error, ErrorKind, Guard, Name};
+use leasehold::{Error, ErrorKind, GroupGuard, Name};
 
 use crate::output;
 
@@ -43,7 +43,7 @@ pub(crate) fn quoted(names: &[Name]) -> String {
 }
 
 /// What a guard has lost. All of it where no name is known to be lost, for what is given up is given up together.
-pub(crate) fn lost(guard: &Guard) -> Vec<Name> {
+pub(crate) fn lost(guard: &GroupGuard) -> Vec<Name> {
     let lost: Vec<Name> = guard.lost_names().cloned().collect();
     if lost.is_empty() { guard.fences().map(|(name, _)| name.clone()).collect() } else { lost }
 }

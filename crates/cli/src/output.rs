@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use leasehold::Guard;
+use leasehold::GroupGuard;
 use serde::Serialize;
 
 use crate::args::{Cli, JsonForm};
@@ -51,7 +51,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// The fence of a guard; of several names `a=1,b=2`.
-pub(crate) fn fences(guard: &Guard) -> String {
+pub(crate) fn fences(guard: &GroupGuard) -> String {
     let all: Vec<_> = guard.fences().collect();
     match all.as_slice() {
         [(_, fence)] => fence.to_string(),

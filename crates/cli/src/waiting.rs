@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Client, Holder, Lock, Name};
+use leasehold::{Attempt, Client, GroupGuard, GroupLock, Holder, Name};
 
 use crate::args::WaitArgs;
 use crate::exit::{Exit, Failure};
@@ -58,7 +58,12 @@ impl Waiting {
 
     /// Takes the lock of these names, or says who has it; on a terminal it shows that it waits. Says when the store is away. Dropping the future leaves nothing
     /// behind, but closing the client waits until that is so.
-    pub(crate) async fn take(&self, client: &Client, lock: &Lock, names: &[Name]) -> Result<Attempt, Failure> {
+    pub(crate) async fn take(
+        &self,
+        client: &Client,
+        lock: &GroupLock,
+        names: &[Name],
+    ) -> Result<Attempt<GroupGuard>, Failure> {
         let taking = async {
             match self.limit {
                 Limit::Once => lock.try_acquire().await,

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! - [`Client`]: a connection to a store. [`Lock`]: a name with options. [`Guard`]: a lock that is held.
-//! - [`lock_all`]: locks of several stores, all or none.
+//! - [`Client::lock_all`], [`lock_all`]: several locks, of one store or of several, all or none; [`GroupGuard`].
+//! - [`Client::detached`]: renewing and releasing without a guard.
 //! - [`blocking`]: the same for programs without async.
 //! - [`FenceGate`]: the check at the resource.
 //! - [`examine`]: is a store fit to keep locks?
@@ -48,10 +49,11 @@ pub use client::stats::{Calls, Stats};
 pub use client::status::{Holder, Status};
 pub use client::url::without_password;
 pub use client::{Client, ClientBuilder};
-pub use group::{LostMember, MultiGuard, MultiLock, lock_all};
+pub use group::{GroupGuard, GroupLock, LostMember, lock_all};
 pub use guard::Guard;
 pub use guard::fence_gate::{FenceGate, Passed};
 pub use guard::lost::{FailedRenewal, LossReport, LostSignal};
+pub use lock::detached::Detached;
 pub use lock::{Attempt, Lock};
 
 pub use leasehold_core::port::{Break, BreakOptions};

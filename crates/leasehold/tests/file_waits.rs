@@ -29,7 +29,8 @@ impl Bench {
 }
 
 /// One who waits, and says when it has the lock.
-fn waits(lock: Lock) -> tokio::task::JoinHandle<(Instant, Guard)> {
+fn waits(lock: impl Into<GroupLock>) -> tokio::task::JoinHandle<(Instant, GroupGuard)> {
+    let lock = lock.into();
     tokio::spawn(async move {
         let guard = lock.acquire().await.unwrap();
         (Instant::now(), guard)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{
-    Attempt, Break, Client, ClientBuilder, Error, Guard, Holder, Lock, LostMember, LostSignal, MultiGuard, MultiLock,
+    Attempt, Break, Client, ClientBuilder, Error, GroupGuard, GroupLock, Guard, Holder, Lock, LostMember, LostSignal,
     Owner, Status, blocking, lock_all,
 };
 
@@ -18,9 +18,10 @@ fn types_cross_threads() {
     is_send_and_sync::<Client>();
     is_send_and_sync::<Lock>();
     is_send_and_sync::<Guard>();
-    is_send_and_sync::<MultiLock>();
-    is_send_and_sync::<MultiGuard>();
+    is_send_and_sync::<GroupLock>();
+    is_send_and_sync::<GroupGuard>();
     is_send_and_sync::<LostMember>();
+    is_send_and_sync::<leasehold::Detached>();
     is_send_and_sync::<Attempt>();
     is_send_and_sync::<LostSignal>();
     is_send_and_sync::<Owner>();
@@ -55,6 +56,8 @@ async fn futures_cross_threads() -> Result<(), Error> {
     assert_eq!(is_send(held.protect(async { 1 })).await?, 1);
     is_send(held.extend(Duration::from_secs(60))).await?;
     is_send(held.release()).await?;
+    assert!(is_send(client.lock("d").run(async |guard: &Guard| Ok::<_, Error>(guard.fence()))).await?.get() > 0);
+    assert!(is_send(both.run(async |guard: &GroupGuard| Ok::<_, Error>(guard.fence("b")))).await?.is_some());
     is_send(guard.release()).await?;
     is_send(client.close()).await
 }

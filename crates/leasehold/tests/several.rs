@@ -45,11 +45,11 @@ async fn all_or_none_and_fences_by_name() -> Checked {
     let both = lock_all([b.lock("z"), a.lock("x"), b.lock("y")]);
     let guard = both.acquire().await?;
     assert!(guard.is_valid());
-    let fences: Vec<_> = guard.fences().map(|(store, name, _)| format!("{store} {name}")).collect();
+    let fences: Vec<_> = guard.guards().iter().map(|lock| format!("{} {}", lock.store_label(), lock.name())).collect();
     assert_eq!(fences, ["memory:all-or-none-b y", "memory:all-or-none-b z", "memory:all-or-none-a x"]);
     let status = a.inspect("x").await?;
-    assert_eq!(guard.fence("memory:all-or-none-a", "x"), status.holders[0].fence);
-    assert!(guard.fence("memory:all-or-none-a", "y").is_none());
+    assert_eq!(guard.fence("x"), status.holders[0].fence);
+    assert!(guard.get_on("memory:all-or-none-a", "x").is_some() && guard.get_on("memory:all-or-none-a", "y").is_none());
     let Attempt::Busy(holder) = both.try_acquire().await? else { panic!("granted twice") };
     assert_eq!(holder.name.as_str(), "x");
     guard.release().await?;
@@ -97,7 +97,7 @@ async fn stores_are_told_apart_by_what_they_are_and_not_by_their_url() -> Checke
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
     let error = lock_all([one.lock("a"), one.lock("a").lease(Duration::from_secs(1))]).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-    assert_eq!(lock_all([]).acquire().await.unwrap_err().kind(), ErrorKind::BadArgument);
+    assert_eq!(lock_all([] as [leasehold::Lock; 0]).acquire().await.unwrap_err().kind(), ErrorKind::BadArgument);
     let error = lock_all([one.lock("a"), two.lock("")]).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
     lock_all([one.lock("a"), two.lock("b")]).acquire().await?.release().await?;
@@ -250,9 +250,9 @@ async fn names_of_one_client_are_taken_in_one_step() -> Checked {
     };
     let a = hooked("memory:one-step-a", counted).connect().await?;
     let b = Client::connect("memory:one-step-b").await?;
-    let guard = lock_all([a.lock("x"), b.lock("y"), a.lock("z"), a.lock_all(["p", "q"])]).acquire().await?;
+    let guard = lock_all([a.lock_all(["x", "z"]), b.lock("y").into(), a.lock_all(["p", "q"])]).acquire().await?;
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    assert_eq!(guard.guards().len(), 2);
+    assert_eq!(guard.guards().len(), 5);
     guard.release().await?;
     let guard = lock_all([a.lock("x"), a.lock("z").label("another")]).acquire().await?;
     assert_eq!(asked.load(Ordering::SeqCst), 3);

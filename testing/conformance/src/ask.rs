@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Attempt, Client, Error, Lock, Owner, WaitMode};
+use leasehold::{Attempt, Client, Error, GroupGuard, GroupLock, Owner, WaitMode};
 
 use crate::case::Failure;
 
@@ -70,10 +70,10 @@ impl Ask {
     }
 
     /// The lock that words mean, and how long it is waited for.
-    pub(crate) fn read(client: &Client, words: &[&str]) -> Result<(Lock, Option<Duration>), Failure> {
+    pub(crate) fn read(client: &Client, words: &[&str]) -> Result<(GroupLock, Option<Duration>), Failure> {
         let pairs: Vec<(&str, &str)> = words.iter().filter_map(|word| word.split_once('=')).collect();
         let names: Vec<&str> = pairs.iter().filter(|(option, _)| *option == "name").map(|(_, name)| *name).collect();
-        let mut lock = if let [name] = names.as_slice() { client.lock(name) } else { client.lock_all(names) };
+        let mut lock = client.lock_all(names);
         let mut limit = None;
         for (option, value) in pairs {
             lock = match option {
@@ -98,7 +98,7 @@ fn span(nanos: &str) -> Result<Duration, Failure> {
 }
 
 /// Takes a lock, and waits as long as was said.
-pub(crate) async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Attempt, Error> {
+pub(crate) async fn attempt(lock: &GroupLock, limit: Option<Duration>) -> Result<Attempt<GroupGuard>, Error> {
     match limit {
         None => lock.acquire().await.map(Attempt::Granted),
         Some(Duration::ZERO) => lock.try_acquire().await,

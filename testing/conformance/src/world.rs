@@ -221,3 +221,12 @@ pub async fn within<T>(patience: Duration, what: &str, future: impl Future<Outpu
 pub async fn granted(lock: &leasehold::Lock) -> Result<Guard, Failure> {
     Ok(soon("acquire", lock.acquire()).await??)
 }
+
+/// The same for several locks together.
+///
+/// # Errors
+///
+/// As [`granted`].
+pub async fn granted_all(lock: &leasehold::GroupLock) -> Result<leasehold::GroupGuard, Failure> {
+    Ok(soon("acquire", lock.acquire()).await??)
+}

@@ -94,9 +94,9 @@ impl Ours {
     async fn stranger(&self, name: &str) -> Result<Value, Failure> {
         let holders = self.client.inspect(name).await?.holders;
         let fence = holders.first().and_then(|holder| holder.fence).unwrap_or(Fence::new(1));
-        let lock = self.client.lock(name).owned_by(&Owner::explicit("stranger")?);
+        let lease = self.client.detached(name, &Owner::explicit("stranger")?)?;
         let from = now_us();
-        let released = match lock.release(Some(fence)).await {
+        let released = match lease.release(Some(fence)).await {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::NotHolder => false,
             Err(error) => return Err(error.into()),

@@ -1,6 +1,6 @@
 //! `acquire`: takes a lock for a fixed time, says owner and fence, and leaves it to its owner.
 
-use leasehold::{Attempt, Client, Guard, Lock};
+use leasehold::{Attempt, Client, GroupGuard, GroupLock};
 
 use crate::args::AcquireArgs;
 use crate::exit::{Exit, Failure};
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
         can_be_left(&client)?;
         let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner);
         let lock = lock.lease(lease.unwrap_or_else(|| lease_default(&client)));
-        let lock = args.who.label.iter().fold(lock, Lock::label);
+        let lock = args.who.label.iter().fold(lock, GroupLock::label);
         let mut done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => leave(&client, guard, args.json).await,
             Ok(Attempt::Busy(holder)) => {
@@ -46,7 +46,7 @@ fn can_be_left(client: &Client) -> Result<(), Failure> {
 }
 
 /// What could not be said is given back: nobody would know of it.
-async fn leave(client: &Client, guard: Guard, json: bool) -> Result<Exit, Failure> {
+async fn leave(client: &Client, guard: GroupGuard, json: bool) -> Result<Exit, Failure> {
     if let Err(failure) = say(client, &guard, json).await {
         if let Err(error) = guard.release().await {
             output::note(&format!("the lock could not be given back, and is free when its lease has run out: {error}"));
@@ -59,9 +59,9 @@ async fn leave(client: &Client, guard: Guard, json: bool) -> Result<Exit, Failur
     }
 }
 
-async fn say(client: &Client, guard: &Guard, json: bool) -> Result<(), Failure> {
+async fn say(client: &Client, guard: &GroupGuard, json: bool) -> Result<(), Failure> {
     if json {
         return Rows::new(true, output::row::granted(client, guard).await).print();
     }
-    output::line(&format!("owner: {}\nfence: {}", guard.owner(), output::fences(guard)))
+    output::line(&format!("owner: {}\nfence: {}", guard.guards()[0].owner(), output::fences(guard)))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Attempt, Client, Guard, Lock, Loss};
+use leasehold::{Attempt, Client, GroupGuard, GroupLock, Loss};
 
 use crate::args::HoldArgs;
 use crate::exit::{Exit, Failure};
@@ -21,9 +21,9 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
         let mut signals = Signals::passed_on()?;
         let client = unless_signal(&mut signals, store::connect_patiently(settings, &waiting)).await?;
         let mut lock = client.lock_all(names.iter().map(|name| name.as_str()));
-        lock = keep.into_iter().fold(lock, Lock::keep);
-        lock = owner.iter().fold(lock, Lock::owned_by);
-        lock = args.who.label.iter().fold(lock, Lock::label);
+        lock = keep.into_iter().fold(lock, GroupLock::keep);
+        lock = owner.iter().fold(lock, GroupLock::owned_by);
+        lock = args.who.label.iter().fold(lock, GroupLock::label);
         let mut done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {
             Ok(Attempt::Granted(guard)) => {
                 hold(&client, guard, &mut signals, keep.unwrap_or(client.defaults().term.lease()), args.json).await
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
 
 async fn hold(
     client: &Client,
-    guard: Guard,
+    guard: GroupGuard,
     signals: &mut Signals,
     lease: Duration,
     json: bool,
@@ -50,8 +50,8 @@ async fn hold(
     say(client, &guard, json).await?;
     tokio::select! {
         biased;
-        loss = guard.lost() => {
-            let loss = if loss == Loss::Broken { run::loss_after_break(client, &guard).await } else { loss };
+        member = guard.lost() => {
+            let loss = if member.loss == Loss::Broken { run::loss_after_break(client, &guard).await } else { member.loss };
             return Err(lost(client, &guard, loss, lease));
         }
         _ = signals.next() => {}
@@ -61,7 +61,7 @@ async fn hold(
     Ok(Exit::DONE)
 }
 
-fn lost(client: &Client, guard: &Guard, loss: Loss, lease: Duration) -> Failure {
+fn lost(client: &Client, guard: &GroupGuard, loss: Loss, lease: Duration) -> Failure {
     let why = match loss {
         Loss::Gone => "the store no longer had it",
         Loss::Broken => "an operator took it away",
@@ -74,7 +74,7 @@ fn lost(client: &Client, guard: &Guard, loss: Loss, lease: Duration) -> Failure 
         .with_hint(format!("another may hold it by now; {} says who", hints::show(lost[0].as_str())))
 }
 
-async fn say(client: &Client, guard: &Guard, json: bool) -> Result<(), Failure> {
+async fn say(client: &Client, guard: &GroupGuard, json: bool) -> Result<(), Failure> {
     if json {
         return Rows::new(true, output::row::granted(client, guard).await).print();
     }

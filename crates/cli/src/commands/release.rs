@@ -41,10 +41,10 @@ async fn release(client: &Client, name: &Name, owner: &Owner, fence: Option<Fenc
     if is_of_run(&owner.to_string()) {
         check_kept(client, name, owner, all).await?;
     }
-    let lock = client.lock(name.as_str()).owned_by(owner);
+    let lease = client.detached(name.as_str(), owner)?;
     Ok(match all {
-        true => lock.release_all(fence).await.map(|()| 0)?,
-        false => lock.release(fence).await?,
+        true => lease.release_all(fence).await.map(|()| 0)?,
+        false => lease.release(fence).await?,
     })
 }
 

@@ -1,5 +1,7 @@
 //! `renew`: makes a lock that was acquired last longer.
 
+use std::time::Duration;
+
 use leasehold::Fence;
 
 use crate::args::RenewArgs;
@@ -12,15 +14,27 @@ pub(crate) fn run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure
     let names = names::given(&args.names)?;
     let lease = args.lease.map(|given| lease("--lease", given)).transpose()?;
     let owner = explicit(&args.owner)?;
+    let fence = args.fence.map(Fence::new);
+    if fence.is_some() && names.len() > 1 {
+        let hint = "leave --fence out, or name one lock";
+        return Err(Failure::usage("a fence is of one name, and several are given").with_hint(hint));
+    }
     runtime::block_on(async {
         let client = match store::look(settings).await? {
             Seen::Store(client) => client,
             Seen::Unmade(label) => return Err(store::nothing_held(&owner, &names, &label)),
         };
-        let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner);
         let lease = lease.unwrap_or_else(|| lease_default(&client));
-        let left = lock.renew(args.fence.map(Fence::new), lease).await?;
-        output::line(&format!("renewed {}: {} left", names::quoted(&names), human::span(left)))?;
+        let (mut shortest, mut done) = (Duration::MAX, Ok(()));
+        for name in &names {
+            match client.detached(name.as_str(), &owner)?.renew(fence, lease).await {
+                Ok(left) => shortest = shortest.min(left),
+                // The others are renewed all the same.
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        done?;
+        output::line(&format!("renewed {}: {} left", names::quoted(&names), human::span(shortest)))?;
         Ok(Exit::DONE)
     })
 }

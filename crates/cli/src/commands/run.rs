@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Client, ErrorKind, Guard, Name};
+use leasehold::{Attempt, Client, ErrorKind, GroupGuard, Name};
 use leasehold_core::Moment;
 
 use crate::args::RunArgs;
@@ -70,7 +70,7 @@ impl Run<'_> {
     async fn hold(
         &self,
         plan: &Plan,
-        guard: Guard,
+        guard: GroupGuard,
         client: &Client,
         signals: &mut Signals,
         report: &mut Report,
@@ -88,7 +88,7 @@ impl Run<'_> {
 
     async fn give_back(
         &self,
-        guard: Guard,
+        guard: GroupGuard,
         done: Result<Exit, Failure>,
         client: &Client,
         report: &mut Report,
@@ -118,7 +118,7 @@ impl Run<'_> {
     async fn under(
         &self,
         plan: &Plan,
-        guard: &Guard,
+        guard: &GroupGuard,
         client: &Client,
         signals: &mut Signals,
         report: &mut Report,
@@ -146,7 +146,7 @@ impl Run<'_> {
         self.told(&outcome, plan, guard, client, report)
     }
 
-    fn job(&self, plan: &Plan, granted: Moment, guard: &Guard, client: &Client) -> Result<Job, Failure> {
+    fn job(&self, plan: &Plan, granted: Moment, guard: &GroupGuard, client: &Client) -> Result<Job, Failure> {
         let unready = |error| Failure::new(Exit::BUG, format!("the guardian could not be prepared: {error}"));
         let mut variables = run::variables(guard, &plan.here, &plan.around)?;
         variables.extend(run::store_variables(&self.settings.store, self.args.pass_secrets));
@@ -166,7 +166,7 @@ impl Run<'_> {
 
     /// Nothing where the store sees by itself that the holder is dead, where the hold may be another's too, or where others are to be
     /// kept out for longer.
-    fn orphan_release(&self, plan: &Plan, guard: &Guard, client: &Client, sees_death: bool) -> OrphanRelease {
+    fn orphan_release(&self, plan: &Plan, guard: &GroupGuard, client: &Client, sees_death: bool) -> OrphanRelease {
         let is_shared = self.args.who.owner.is_some() || plan.joined.is_some();
         if sees_death || is_shared || self.args.at_least.is_some() || store::is_alone(client) {
             return OrphanRelease::default();
@@ -179,7 +179,7 @@ impl Run<'_> {
         &self,
         outcome: &Outcome,
         plan: &Plan,
-        guard: &Guard,
+        guard: &GroupGuard,
         client: &Client,
         report: &mut Report,
     ) -> Result<Exit, Failure> {
@@ -216,7 +216,14 @@ impl Run<'_> {
         }
     }
 
-    fn cut_off(&self, why: Why, not_ended: Option<NotEnded>, plan: &Plan, guard: &Guard, client: &Client) -> Failure {
+    fn cut_off(
+        &self,
+        why: Why,
+        not_ended: Option<NotEnded>,
+        plan: &Plan,
+        guard: &GroupGuard,
+        client: &Client,
+    ) -> Failure {
         let what = match why {
             Why::Lost => "the store no longer had it",
             Why::Broken => "an operator took it away",

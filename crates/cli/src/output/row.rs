@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::{Timestamp, Unit};
-use leasehold::{Client, Fence, Guard, Holder, Name, Status};
+use leasehold::{Client, Fence, GroupGuard, Holder, Name, Status};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -116,7 +116,7 @@ impl Rows {
 }
 
 /// The rows of what was just granted. Where the store cannot be asked once more, what the guard itself knows.
-pub(crate) async fn granted(client: &Client, guard: &Guard) -> Vec<Row> {
+pub(crate) async fn granted(client: &Client, guard: &GroupGuard) -> Vec<Row> {
     let store = client.store_label();
     let mut rows = Vec::new();
     for (name, fence) in guard.fences() {
@@ -126,7 +126,11 @@ pub(crate) async fn granted(client: &Client, guard: &Guard) -> Vec<Row> {
         });
         let known = || Row { held: Some(true), left_ms: guard.time_left().map(milliseconds), ..Row::free(name, store) };
         let row = mine.unwrap_or_else(|| known().with_fence(Some(fence)));
-        rows.push(Row { granted: true, owner: row.owner.or_else(|| Some(guard.owner().to_string())), ..row });
+        rows.push(Row {
+            granted: true,
+            owner: row.owner.or_else(|| Some(guard.guards()[0].owner().to_string())),
+            ..row
+        });
     }
     rows
 }

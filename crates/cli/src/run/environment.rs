@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use leasehold::{Client, Guard, Identity, Name};
+use leasehold::{Client, GroupGuard, Identity, Name};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
@@ -30,14 +30,14 @@ const VARIABLE_MAX: usize = 128 * 1024 - 1;
 pub(crate) type Variable = (&'static str, Option<OsString>);
 
 /// The variables of a command that runs under `guard`. All are always set: one of an outer `run` must not show through.
-pub(crate) fn variables(guard: &Guard, here: &Here, around: &Around) -> Result<Vec<Variable>, Failure> {
+pub(crate) fn variables(guard: &GroupGuard, here: &Here, around: &Around) -> Result<Vec<Variable>, Failure> {
     let held = Outer::of(guard, here);
     let all: Vec<Name> = guard.fences().map(|(name, _)| name.clone()).collect();
     let pairs: Vec<String> =
         guard.fences().map(|(name, fence)| format!("{}={fence}", names::join(std::slice::from_ref(name)))).collect();
     let variables = vec![
         (NAME, names::join(&all)),
-        (FENCE, guard.fence().to_string()),
+        (FENCE, guard.guards()[0].fence().to_string()),
         (FENCES, pairs.join(",")),
         (OWNER, held.owner.clone()),
         (STORE_LABEL, held.store.clone()),
@@ -109,10 +109,10 @@ pub(crate) struct Outer {
 }
 
 impl Outer {
-    fn of(guard: &Guard, here: &Here) -> Self {
+    fn of(guard: &GroupGuard, here: &Here) -> Self {
         let fences = guard.fences().map(|(name, fence)| (name.to_string(), fence.get())).collect();
         let (store, store_id) = (here.label.clone(), here.id.clone());
-        Self { store, store_id, owner: guard.owner().to_string(), fences }
+        Self { store, store_id, owner: guard.guards()[0].owner().to_string(), fences }
     }
 
     /// The one just around, from the variables that every command has.
@@ -146,7 +146,7 @@ impl Outer {
     }
 
     /// The names of a guard whose grant is not the one that it has.
-    pub(crate) fn other_grants(&self, guard: &Guard) -> Vec<Name> {
+    pub(crate) fn other_grants(&self, guard: &GroupGuard) -> Vec<Name> {
         let others = guard.fences().filter(|(name, fence)| self.fences.get(name.as_str()) != Some(&fence.get()));
         others.map(|(name, _)| name.clone()).collect()
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Fence, Guard, Loss, Name};
+use leasehold::{Client, Fence, GroupGuard, Loss, Name};
 
 /// Before a loss is believed, it is seen again after this pause: over several servers, one look may show another's attempt.
 const CONFIRM_AFTER: Duration = Duration::from_millis(20);
@@ -20,18 +20,18 @@ const BROKEN_EVERY: (Duration, Duration) = (Duration::from_millis(50), Duration:
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// Waits until the store shows that a fixed lease was lost, and says how.
-pub(super) async fn of_fixed(client: &Client, guard: &Guard, lease: Duration) -> Loss {
+pub(super) async fn of_fixed(client: &Client, guard: &GroupGuard, lease: Duration) -> Loss {
     watch(client, guard, (lease / LOOKS_PER_LEASE).min(FIXED_EVERY_MAX), false).await
 }
 
 /// Waits until the store shows that a lock which an operator broke is no longer kept from others.
-pub(super) async fn of_broken(client: &Client, guard: &Guard, lease: Duration) -> Loss {
+pub(super) async fn of_broken(client: &Client, guard: &GroupGuard, lease: Duration) -> Loss {
     watch(client, guard, (lease / LOOKS_WHEN_BROKEN).clamp(BROKEN_EVERY.0, BROKEN_EVERY.1), true).await
 }
 
 /// What became of a lock that an operator broke, as one look shows: it may be gone by now, or another of the same names may. For those who
 /// end at once.
-pub(crate) async fn after_break(client: &Client, guard: &Guard) -> Loss {
+pub(crate) async fn after_break(client: &Client, guard: &GroupGuard) -> Loss {
     let seen = async {
         match look(client, guard).await {
             Some(Loss::Broken) | None => Loss::Broken,
@@ -44,7 +44,7 @@ pub(crate) async fn after_break(client: &Client, guard: &Guard) -> Loss {
     tokio::time::timeout(LOOK_MAX, seen).await.unwrap_or(Loss::Broken)
 }
 
-async fn watch(client: &Client, guard: &Guard, every: Duration, is_broken: bool) -> Loss {
+async fn watch(client: &Client, guard: &GroupGuard, every: Duration, is_broken: bool) -> Loss {
     // After a break at once: of several names, another may be lost already.
     let mut pause = if is_broken { Duration::ZERO } else { every };
     loop {
@@ -60,8 +60,8 @@ async fn watch(client: &Client, guard: &Guard, every: Duration, is_broken: bool)
 }
 
 /// The gravest loss of any name. What cannot be asked is not lost: the deadline decides.
-async fn look(client: &Client, guard: &Guard) -> Option<Loss> {
-    let owner = guard.owner().to_string();
+async fn look(client: &Client, guard: &GroupGuard) -> Option<Loss> {
+    let owner = guard.guards()[0].owner().to_string();
     let mut found = None;
     for (name, fence) in guard.fences() {
         match look_at(client, name, fence, &owner).await {

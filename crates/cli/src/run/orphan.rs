@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::port::{ClientId, RequestId};
-use leasehold::{Client, Error, Fence, Guard, Name, Owner};
+use leasehold::{Client, Error, Fence, GroupGuard, Name, Owner};
 use leasehold_core::Moment;
 use serde::{Deserialize, Serialize};
 
@@ -50,19 +50,21 @@ struct Hold {
 
 impl OrphanRelease {
     /// Of what the guard holds.
-    pub(crate) fn new(store: &StoreSettings, guard: &Guard) -> Self {
+    pub(crate) fn new(store: &StoreSettings, guard: &GroupGuard) -> Self {
         let (password, password_file) = match store.password.clone() {
             Some(Password::Text(text)) => (Some(text), None),
             Some(Password::File(path)) => (None, std::path::absolute(path).ok()),
             None => (None, None),
         };
-        let holds = guard.fences().zip(guard.requests().unwrap_or_default());
+        let holds = guard.guards().iter().map(|guard| Some((guard.name(), guard.fence(), guard.request()?)));
+        // All or none: what was lost is no longer this run's to release.
+        let holds: Vec<_> = holds.collect::<Option<_>>().unwrap_or_default();
         let order = Order {
             store: store.url.as_str().to_owned(),
             password,
             password_file,
-            owner: guard.owner().to_string(),
-            holds: holds.map(Hold::new).collect(),
+            owner: guard.guards()[0].owner().to_string(),
+            holds: holds.into_iter().map(Hold::new).collect(),
         };
         Self(serde_json::to_vec(&order).unwrap_or_default())
     }
@@ -79,7 +81,7 @@ impl OrphanRelease {
 }
 
 impl Hold {
-    fn new(((name, fence), request): ((&Name, Fence), RequestId)) -> Self {
+    fn new((name, fence, request): (&Name, Fence, RequestId)) -> Self {
         Self { name: name.to_string(), fence: fence.get(), client: request.client.0, request: request.number }
     }
 
@@ -104,12 +106,12 @@ impl Order {
         let owner = Owner::explicit(&self.owner)?;
         let mut done = Ok(());
         for hold in &self.holds {
-            let lock = client.lock(&hold.name).owned_by(&owner);
+            let lease = client.detached(&hold.name, &owner)?;
             let fence = Some(Fence::new(hold.fence));
             // A store that does not count holds lets nobody join.
             let released = match client.capability().shared_reentrance {
-                true => lock.release_hold(hold.request(), fence).await.map(drop),
-                false => lock.release_all(fence).await,
+                true => lease.release_hold(hold.request(), fence).await.map(drop),
+                false => lease.release_all(fence).await,
             };
             done = done.and(released);
         }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use leasehold::{Client, Guard, Lock, Name, Owner};
+use leasehold::{Client, GroupGuard, GroupLock, Name, Owner};
 
 use super::descendants;
 use super::environment::{Around, Here, Nesting, Outer};
@@ -14,7 +14,7 @@ use crate::{human, names, settings, store};
 
 /// A lock as it is to be taken.
 pub(crate) struct Plan {
-    pub(crate) lock: Lock,
+    pub(crate) lock: GroupLock,
     pub(crate) lease: Duration,
     pub(crate) times: Times,
     /// The store,
@@ -35,22 +35,23 @@ impl Plan {
         let lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
         // Whoever could not join has run nothing, and keeps nobody out.
         let at_least = args.at_least.filter(|_| joined.is_none());
-        let lock = at_least.into_iter().fold(with_options(lock, args, lease), Lock::at_least);
+        let lock = at_least.into_iter().fold(with_options(lock, args, lease), GroupLock::at_least);
         Ok(Self { lock, lease, times, here, around, joined })
     }
 
     /// What has been joined, once more and now with `--at-least`: name by name, for a client enters what it has already only so.
-    pub(crate) fn again(&self, args: &RunArgs, client: &Client, guard: &Guard) -> Vec<Lock> {
+    pub(crate) fn again(&self, args: &RunArgs, client: &Client, guard: &GroupGuard) -> Vec<GroupLock> {
         let Some(span) = args.at_least.filter(|_| self.joined.is_some()) else { return Vec::new() };
-        let names = guard.fences().map(|(name, _)| client.lock(name.as_str()).owned_by(guard.owner()));
+        let names =
+            guard.fences().map(|(name, _)| client.lock_all([name.as_str()]).owned_by(guard.guards()[0].owner()));
         names.map(|lock| with_options(lock, args, self.lease).at_least(span)).collect()
     }
 }
 
-fn with_options(mut lock: Lock, args: &RunArgs, lease: Duration) -> Lock {
+fn with_options(mut lock: GroupLock, args: &RunArgs, lease: Duration) -> GroupLock {
     lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
     // Not with `max_hold`: the lock is kept for as long as something runs that could not be ended by then.
-    args.who.label.iter().fold(lock, Lock::label)
+    args.who.label.iter().fold(lock, GroupLock::label)
 }
 
 /// What can be known to be wrong before anything is asked.

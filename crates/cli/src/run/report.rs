@@ -2,7 +2,7 @@
 
 use std::io;
 
-use leasehold::Guard;
+use leasehold::GroupGuard;
 use serde::Serialize;
 
 use super::destination::Destination;
@@ -77,8 +77,8 @@ impl Report {
     }
 
     /// The lock was granted.
-    pub(crate) fn took(&mut self, guard: &Guard) {
-        self.owner = Some(guard.owner().to_string());
+    pub(crate) fn took(&mut self, guard: &GroupGuard) {
+        self.owner = Some(guard.guards()[0].owner().to_string());
         self.granted(guard.fences().map(|(name, fence)| NameAndFence::new(name.to_string(), fence.get())).collect());
     }
 

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::{Client, Guard, Loss};
+use leasehold::{Client, GroupGuard, Loss};
 use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncReadExt;
@@ -114,7 +114,7 @@ impl Standby {
 pub(crate) async fn run(
     job: Job,
     client: &Client,
-    guard: &Guard,
+    guard: &GroupGuard,
     signals: &mut Signals,
 ) -> Result<(Outcome, Standby), Failure> {
     let failed = |error: io::Error| Failure::new(Exit::BUG, format!("the guardian could not be started: {error}"));
@@ -159,7 +159,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn start(job: Job, guard: &Guard) -> io::Result<Self> {
+    fn start(job: Job, guard: &GroupGuard) -> io::Result<Self> {
         // Should the guardian be killed, its descendants come to this process.
         descendants::adopt_orphans()?;
         let input = io::stdin().as_fd().try_clone_to_owned()?;
@@ -207,7 +207,7 @@ impl Runner {
     async fn watch(
         &mut self,
         client: &Client,
-        guard: &Guard,
+        guard: &GroupGuard,
         signals: &mut Signals,
         mut jobs: Signals,
     ) -> io::Result<Outcome> {
@@ -247,7 +247,7 @@ impl Runner {
     }
 
     /// After a break, the last one that was told still stands; after another loss, none does.
-    fn deadline_or_told(&self, guard: &Guard) -> Moment {
+    fn deadline_or_told(&self, guard: &GroupGuard) -> Moment {
         let told = if self.loss == Some(Loss::Broken) { self.told } else { Moment::default() };
         deadline(guard).unwrap_or(told)
     }
@@ -298,7 +298,7 @@ impl Runner {
         }
     }
 
-    fn tell_deadline(&mut self, guard: &Guard) {
+    fn tell_deadline(&mut self, guard: &GroupGuard) {
         self.speak();
         // The guardian does that, unless it is stopped.
         let end = if self.loss == Some(Loss::Broken) { Some(self.told) } else { self.end };
@@ -364,7 +364,7 @@ impl Runner {
 
     /// The guardian was killed. Its descendants are this process's now; they are ended while the keeper still keeps the lock. Orphans of
     /// a child that this process had before cannot be told from them, and are ended too.
-    async fn take_over(&mut self, guard: &Guard) -> Outcome {
+    async fn take_over(&mut self, guard: &GroupGuard) -> Outcome {
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
         let mut left = Descendants::new(group).without(std::mem::take(&mut self.others));
         left.signal(Signal::TERM);
@@ -400,7 +400,7 @@ impl Runner {
     }
 
     /// As the guardian would: the lock is kept from the next holder for as long as something works that cannot be ended.
-    fn look_beyond_reach(&mut self, left: &Descendants, guard: &Guard) {
+    fn look_beyond_reach(&mut self, left: &Descendants, guard: &GroupGuard) {
         if self.not_ended.is_some() {
             return;
         }
@@ -424,7 +424,7 @@ pub(super) fn beyond_reach(pid: Pid, name: &str, is_kept: bool) -> String {
 }
 
 /// Keeps a fixed lease for longer than was asked for, while something that could not be ended may work under it.
-async fn extended(guard: &Guard, lease: Duration) -> Infallible {
+async fn extended(guard: &GroupGuard, lease: Duration) -> Infallible {
     loop {
         // Where that fails, the lost signal says what became of it.
         let _ = guard.extend(lease).await;
@@ -433,12 +433,12 @@ async fn extended(guard: &Guard, lease: Duration) -> Infallible {
 }
 
 /// Until when the command may run.
-fn told(guard: &Guard, end: Option<Moment>) -> Option<Moment> {
+fn told(guard: &GroupGuard, end: Option<Moment>) -> Option<Moment> {
     deadline(guard).map(|deadline| end.map_or(deadline, |end| deadline.min(end)))
 }
 
 /// Until when the holder may act. Counted from before it was asked for, so that it is never too late.
-fn deadline(guard: &Guard) -> Option<Moment> {
+fn deadline(guard: &GroupGuard) -> Option<Moment> {
     let now = leasehold_clock::now();
     guard.time_left().map(|left| now + left)
 }

@@ -99,7 +99,7 @@ fn wrong_usage_says_what_to_give_instead() {
         (&["acquire", "a", "--owner", ""], "256 bytes"),
         (&["acquire", "a", "--label", "a\tb"], "control characters"),
         (&["release", "a"], "--owner ID"),
-        (&["renew", "a,b", "--owner", "me", "--fence", "1"], "leave the fence out"),
+        (&["renew", "a,b", "--owner", "me", "--fence", "1"], "leave --fence out"),
         (&["renew", "a", "--owner", "me", "--fence", "many"], "whole number"),
         (&["acquire"], "NAME"),
         (&["acquire", "a", "--nonsense"], "'leasehold acquire --help'"),

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold_core::{Error, Owner};
+use leasehold_core::{Error, Owner, WaitMode};
 
-use super::{Lock, block_on};
+use super::{Lock, block_on, may_block, option, this_thread, wait_for};
 use crate::lock::Attempt;
 
 /// Locks of any stores that are taken together, all or none, for the calling thread: the blocking twin of [`crate::lock_all`].
@@ -26,85 +26,89 @@ use crate::lock::Attempt;
 /// guard.release()?;
 /// # Ok(()) }
 /// ```
-pub fn lock_all(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
-    MultiLock { locks: locks.into_iter().collect(), owner: None }
+pub fn lock_all<L: Into<GroupLock>>(locks: impl IntoIterator<Item = L>) -> GroupLock {
+    GroupLock { inner: crate::lock_all(locks.into_iter().map(|lock| lock.into().inner)) }
 }
 
-/// Locks of any stores that are taken together. Made by [`lock_all`].
+/// Locks that are taken together, all or none. Made by [`Client::lock_all`](super::Client::lock_all) and [`lock_all`].
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
-pub struct MultiLock {
-    locks: Vec<Lock>,
-    owner: Option<Owner>,
+pub struct GroupLock {
+    pub(super) inner: crate::GroupLock,
 }
 
-impl MultiLock {
-    /// Takes those locks for this owner, and not for the thread, that have none of their own ([`Lock::owned_by`]).
-    pub fn owned_by(mut self, owner: &Owner) -> Self {
-        self.owner = Some(owner.clone());
-        self
+impl From<Lock> for GroupLock {
+    fn from(lock: Lock) -> Self {
+        Self { inner: lock.inner.into() }
     }
+}
+
+impl GroupLock {
+    option!(/** As [`crate::GroupLock::keep`]. */ keep: Duration);
+    option!(/** As [`crate::GroupLock::lease`]. */ lease: Duration);
+    option!(/** As [`crate::GroupLock::max_hold`]. */ max_hold: Duration);
+    option!(/** As [`crate::GroupLock::at_least`]. */ at_least: Duration);
+    option!(/** As [`crate::GroupLock::wait_mode`]. */ wait_mode: WaitMode);
+    option!(/** As [`crate::GroupLock::budget`]. */ budget: Duration);
+    option!(/** As [`crate::GroupLock::label`]. */ label: &str);
+    option!(/** Takes those locks for this owner, and not for the thread, that have none of their own ([`Lock::owned_by`]). */ owned_by: &Owner);
 
     /// Waits until all the locks are ours.
     ///
     /// # Errors
     ///
-    /// As [`crate::MultiLock::acquire`].
-    pub fn acquire(&self) -> Result<MultiGuard, Error> {
-        block_on(self.mine()?.acquire()).map(MultiGuard::new)
+    /// As [`crate::GroupLock::acquire`].
+    ///
+    /// # Fairness
+    ///
+    /// As [`crate::GroupLock::acquire`].
+    pub fn acquire(&self) -> Result<GroupGuard, Error> {
+        block_on(self.mine()?.acquire()).map(GroupGuard::new)
     }
 
     /// Asks each store once, and does not wait.
     ///
     /// # Errors
     ///
-    /// As [`crate::MultiLock::try_acquire`].
-    pub fn try_acquire(&self) -> Result<Attempt<MultiGuard>, Error> {
-        block_on(self.mine()?.try_acquire()).map(attempt)
+    /// As [`crate::GroupLock::try_acquire`].
+    pub fn try_acquire(&self) -> Result<Attempt<GroupGuard>, Error> {
+        block_on(self.mine()?.try_acquire()).map(|attempt| attempt.map(GroupGuard::new))
     }
 
     /// Waits until all the locks are ours, at most this long.
     ///
     /// # Errors
     ///
-    /// As [`crate::MultiLock::acquire_within`].
-    pub fn acquire_within(&self, limit: Duration) -> Result<Attempt<MultiGuard>, Error> {
-        block_on(self.mine()?.acquire_within(limit)).map(attempt)
+    /// As [`crate::GroupLock::acquire_within`].
+    pub fn acquire_within(&self, limit: Duration) -> Result<Attempt<GroupGuard>, Error> {
+        block_on(self.mine()?.acquire_within(limit)).map(|attempt| attempt.map(GroupGuard::new))
     }
 
-    fn mine(&self) -> Result<crate::MultiLock, Error> {
-        let locks = self.locks.iter().map(|lock| match &self.owner {
-            // Given to all at once: so that none of them is taken for the thread.
-            Some(owner) if lock.by_thread => Ok(lock.inner.clone().owned_by(owner)),
-            _ => lock.mine(),
-        });
-        Ok(crate::lock_all(locks.collect::<Result<Vec<_>, _>>()?))
-    }
-}
-
-fn attempt(attempt: Attempt<crate::MultiGuard>) -> Attempt<MultiGuard> {
-    match attempt {
-        Attempt::Granted(guard) => Attempt::Granted(MultiGuard::new(guard)),
-        Attempt::Busy(holder) => Attempt::Busy(holder),
+    fn mine(&self) -> Result<crate::GroupLock, Error> {
+        let (group, thread) = (self.inner.clone(), this_thread()?);
+        if group.owner.is_some() {
+            return Ok(group);
+        }
+        Ok(group.each(|lock| if lock.owner.is_some() { lock } else { lock.owned_by(&thread) }))
     }
 }
 
-/// The guard of several locks, which stays in its thread. It has all that [`crate::MultiGuard`] has; what waits there blocks here, by
-/// [`MultiGuard::release`], [`MultiGuard::extend`] and [`super::wait_lost`].
+/// The guard of several locks, which stays in its thread. It has all that [`crate::GroupGuard`] has; what waits there blocks here, by
+/// [`GroupGuard::release`], [`GroupGuard::extend`] and [`super::wait_lost`].
 ///
 /// ```compile_fail
 /// fn needs_send<T: Send>() {}
-/// needs_send::<leasehold::blocking::MultiGuard>();
+/// needs_send::<leasehold::blocking::GroupGuard>();
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks"]
-pub struct MultiGuard {
-    inner: crate::MultiGuard,
+pub struct GroupGuard {
+    inner: crate::GroupGuard,
     not_send: PhantomData<*const ()>,
 }
 
-impl MultiGuard {
-    fn new(inner: crate::MultiGuard) -> Self {
+impl GroupGuard {
+    fn new(inner: crate::GroupGuard) -> Self {
         Self { inner, not_send: PhantomData }
     }
 
@@ -112,25 +116,37 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// As [`crate::MultiGuard::release`].
+    /// As [`crate::GroupGuard::release`].
     pub fn release(self) -> Result<(), Error> {
         block_on(self.inner.release())
+    }
+
+    /// Leaves fixed leases to their explicit owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupGuard::leave`].
+    pub fn leave(self) -> Result<(), (Self, Error)> {
+        if let Err(error) = may_block() {
+            return Err((self, error));
+        }
+        wait_for(self.inner.leave()).map_err(|(inner, error)| (Self::new(inner), error))
     }
 
     /// Makes fixed leases last for `term` from now.
     ///
     /// # Errors
     ///
-    /// As [`crate::MultiGuard::extend`].
+    /// As [`crate::GroupGuard::extend`].
     pub fn extend(&self, term: Duration) -> Result<(), Error> {
         block_on(self.inner.extend(term))
     }
 }
 
-impl Deref for MultiGuard {
-    type Target = crate::MultiGuard;
+impl Deref for GroupGuard {
+    type Target = crate::GroupGuard;
 
-    fn deref(&self) -> &crate::MultiGuard {
+    fn deref(&self) -> &crate::GroupGuard {
         &self.inner
     }
 }

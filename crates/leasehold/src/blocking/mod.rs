@@ -18,15 +18,20 @@ use leasehold_core::port::BreakOptions;
 use leasehold_core::table::Loss;
 use leasehold_core::{Error, ErrorKind, Fence, Owner, WaitMode};
 
-pub use group::{MultiGuard, MultiLock, lock_all};
+pub use group::{GroupGuard, GroupLock, lock_all};
 
-use crate::client::status::{Holder, Status};
+use crate::client::status::Status;
 use crate::guard::lost::LostSignal;
+use crate::lock::only_if_held;
 use crate::runtime::random;
 
 thread_local! {
     /// Who this thread is, in every client.
     static ME: Result<Owner, Error> = random::owner();
+}
+
+fn this_thread() -> Result<Owner, Error> {
+    ME.with(Clone::clone)
 }
 
 /// A client whose calls block the thread. Everything else is as in [`crate::Client`].
@@ -77,12 +82,21 @@ impl Client {
 
     /// A lock by name, taken for the calling thread.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        Lock { inner: self.inner.lock(name), by_thread: true }
+        Lock { inner: self.inner.lock(name) }
     }
 
     /// Several locks that are taken together, all or none, for the calling thread.
-    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
-        Lock { inner: self.inner.lock_all(names), by_thread: true }
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> GroupLock {
+        GroupLock { inner: self.inner.lock_all(names) }
+    }
+
+    /// A lease that an explicit owner has without a guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::detached`].
+    pub fn detached(&self, name: impl AsRef<str>, owner: &Owner) -> Result<Detached, Error> {
+        Ok(Detached { inner: self.inner.detached(name, owner)? })
     }
 
     /// Who holds a lock.
@@ -127,27 +141,21 @@ impl Client {
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     inner: crate::Lock,
-    by_thread: bool,
 }
 
 /// What an attempt came to.
-#[derive(Debug)]
-#[must_use = "a guard that is not kept is released at once"]
-pub enum Attempt {
-    /// The lock is ours.
-    Granted(Guard),
-    /// Another holds it.
-    Busy(Holder),
-}
+pub type Attempt<G = Guard> = crate::Attempt<G>;
 
 macro_rules! option {
     ($(#[$doc:meta])* $name:ident: $type:ty) => {
         $(#[$doc])*
         pub fn $name(self, value: $type) -> Self {
-            Self { inner: self.inner.$name(value), by_thread: self.by_thread }
+            Self { inner: self.inner.$name(value) }
         }
     };
 }
+
+use option;
 
 impl Lock {
     option!(/** As [`crate::Lock::keep`]. */ keep: Duration);
@@ -160,7 +168,7 @@ impl Lock {
 
     /// Takes the lock for this owner instead of for the thread.
     pub fn owned_by(self, owner: &Owner) -> Self {
-        Self { inner: self.inner.owned_by(owner), by_thread: false }
+        Self { inner: self.inner.owned_by(owner) }
     }
 
     /// Waits until the lock is ours.
@@ -184,7 +192,7 @@ impl Lock {
     /// As [`crate::Lock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Attempt, Error> {
         let lock = self.mine()?;
-        block_on(lock.try_acquire()).map(Attempt::of)
+        block_on(lock.try_acquire()).map(|attempt| attempt.map(Guard::new))
     }
 
     /// Waits until the lock is ours, at most this long.
@@ -194,63 +202,64 @@ impl Lock {
     /// As [`crate::Lock::acquire_within`].
     pub fn acquire_within(&self, limit: Duration) -> Result<Attempt, Error> {
         let lock = self.mine()?;
-        block_on(lock.acquire_within(limit)).map(Attempt::of)
+        block_on(lock.acquire_within(limit)).map(|attempt| attempt.map(Guard::new))
     }
 
-    /// Makes a lease that was left to its explicit owner last longer.
+    /// Waits for the lock, does some work under it, and releases it.
+    ///
+    /// A thread cannot be interrupted: long work asks [`crate::Guard::is_valid`] between its steps.
     ///
     /// # Errors
     ///
-    /// As [`crate::Lock::renew`].
+    /// As [`crate::Lock::run`].
+    pub fn run<T, E: From<Error>>(&self, work: impl FnOnce(&Guard) -> Result<T, E>) -> Result<T, E> {
+        let guard = self.acquire()?;
+        let done = work(&guard);
+        let held = if guard.is_valid() { Ok(()) } else { Err(guard.lost_error("run")) };
+        let released = guard.release();
+        let done = done?;
+        only_if_held(held.and(released))?;
+        Ok(done)
+    }
+
+    fn mine(&self) -> Result<crate::Lock, Error> {
+        let lock = self.inner.clone();
+        if lock.owner.is_some() { Ok(lock) } else { this_thread().map(|owner| lock.owned_by(&owner)) }
+    }
+}
+
+/// A lease that an explicit owner has without a guard: [`crate::Detached`], whose calls block.
+#[derive(Clone, Debug)]
+pub struct Detached {
+    inner: crate::Detached,
+}
+
+impl Detached {
+    /// Makes the lease last for `term` from now.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Detached::renew`].
     pub fn renew(&self, fence: Option<Fence>, term: Duration) -> Result<Duration, Error> {
         block_on(self.inner.renew(fence, term))
     }
 
-    /// Gives back one hold of a lock that was left to its explicit owner; answers how many it has left.
+    /// Releases one hold of the owner; answers how many it has left.
     ///
     /// # Errors
     ///
-    /// As [`crate::Lock::release`].
+    /// As [`crate::Detached::release`].
     pub fn release(&self, fence: Option<Fence>) -> Result<u32, Error> {
         block_on(self.inner.release(fence))
     }
 
-    /// Gives back every hold of a lock that was left to its explicit owner.
+    /// Releases every hold of the owner.
     ///
     /// # Errors
     ///
-    /// As [`crate::Lock::release_all`].
+    /// As [`crate::Detached::release_all`].
     pub fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
         block_on(self.inner.release_all(fence))
-    }
-
-    fn mine(&self) -> Result<crate::Lock, Error> {
-        if !self.by_thread {
-            return Ok(self.inner.clone());
-        }
-        ME.with(|me| me.as_ref().map(|owner| self.inner.clone().owned_by(owner)).map_err(Clone::clone))
-    }
-}
-
-impl Attempt {
-    fn of(attempt: crate::Attempt) -> Self {
-        match attempt {
-            crate::Attempt::Granted(guard) => Self::Granted(Guard::new(guard)),
-            crate::Attempt::Busy(holder) => Self::Busy(holder),
-        }
-    }
-
-    /// Whether another holds it.
-    pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Busy(_))
-    }
-
-    /// The guard, where the lock is ours.
-    pub fn granted(self) -> Option<Guard> {
-        match self {
-            Self::Granted(guard) => Some(guard),
-            Self::Busy(_) => None,
-        }
     }
 }
 

@@ -14,9 +14,11 @@ use std::sync::Arc;
 
 use leasehold_core::port::{About, BreakOptions, BreakRefusal, Broken};
 use leasehold_core::table::Input;
-use leasehold_core::{Capability, Error, ErrorKind, Identity, Name, Names, Options, Store};
+use leasehold_core::{Capability, Error, ErrorKind, Identity, Name, Names, Options, Owner, Store};
 
+use crate::group::GroupLock;
 use crate::lock::Lock;
+use crate::lock::detached::Detached;
 use crate::runtime::handle::Handle;
 use crate::runtime::shell::Recipient;
 pub use builder::ClientBuilder;
@@ -82,11 +84,22 @@ impl Client {
 
     /// Several locks that are taken together, all or none, in one step of the store.
     ///
-    /// Names given twice are taken once, and the guard has them in order of names. While it waits for one of them it holds no other, and no place in line for another. An owner that already holds one of them
-    /// gets an error and does not wait. An explicit owner that holds *all* of them, in other clients, re-enters all.
-    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
+    /// Names given twice are taken once, and the guard has them in order of names. While it waits for one of them it holds no other, and
+    /// no place in line for another. An owner that already holds one of them gets an error and does not wait. An explicit owner that
+    /// holds *all* of them, in other clients, re-enters all.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> GroupLock {
         let names: Result<Vec<Name>, Error> = names.into_iter().map(Name::new).collect();
-        self.lock_of(names.and_then(Names::new))
+        self.lock_of(names.and_then(Names::new)).into()
+    }
+
+    /// A lease that an explicit owner has without a guard, for renewing and releasing it: see [`Guard::leave`](crate::Guard::leave).
+    /// Nothing is asked of the store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadArgument`] for a bad name, or an owner that was generated.
+    pub fn detached(&self, name: impl AsRef<str>, owner: &Owner) -> Result<Detached, Error> {
+        Detached::new(self.shell.clone(), name, owner)
     }
 
     fn lock_of(&self, names: Result<Names, Error>) -> Lock {

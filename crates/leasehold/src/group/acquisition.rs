@@ -9,11 +9,10 @@ use leasehold_core::backoff::{self, Rng};
 use leasehold_core::multi::{GroupAcquire, Step};
 use leasehold_core::{Error, Moment};
 
-use super::group_guard::{MultiGuard, give_back};
+use super::group_guard::GroupGuard;
 use super::group_queue::GroupWaiter;
 use super::parts::{self, Part};
 use crate::client::status::Holder;
-use crate::guard::Guard;
 use crate::lock::{Attempt, Patience};
 use crate::runtime::acquire_call::Alarm;
 use crate::runtime::handle::Handle;
@@ -22,7 +21,7 @@ use crate::runtime::handle::Handle;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Takes all, or none.
-pub(super) async fn take(mut parts: Vec<Part>, patience: Patience) -> Result<Attempt<MultiGuard>, Error> {
+pub(super) async fn take(mut parts: Vec<Part>, patience: Patience) -> Result<Attempt<GroupGuard>, Error> {
     let limit = match patience {
         Patience::Until(limit) | Patience::OnceUntil(limit) => Some(limit),
         Patience::Once | Patience::Forever => None,
@@ -61,7 +60,7 @@ async fn prepared(parts: &mut [Part], once: bool, limit: Option<Moment>, rng: &m
 struct Taking {
     parts: Vec<Part>,
     pursuit: GroupAcquire,
-    guards: Vec<Option<Guard>>,
+    guards: Vec<Option<GroupGuard>>,
     guest: GroupWaiter,
     /// Since when something is held.
     since: Moment,
@@ -78,7 +77,7 @@ enum Last {
 }
 
 impl Taking {
-    async fn run(mut self) -> Result<Attempt<MultiGuard>, Error> {
+    async fn run(mut self) -> Result<Attempt<GroupGuard>, Error> {
         let timer = self.parts[0].client().clone();
         loop {
             let step = self.pursuit.step();
@@ -126,13 +125,13 @@ impl Taking {
     }
 
     /// Asks for one part. What it answers ends the attempt; or it fails, and nothing is held then.
-    async fn ask(&mut self, at: usize, patience: Patience) -> Result<Option<Attempt<MultiGuard>>, Error> {
+    async fn ask(&mut self, at: usize, patience: Patience) -> Result<Option<Attempt<GroupGuard>>, Error> {
         let waits = matches!(patience, Patience::Until(_) | Patience::Forever);
         let part = &self.parts[at];
-        match part.lock.attempt_for(part.owner.clone(), patience).await {
+        match part.lock.attempt_for(part.owner.clone(), patience, GroupGuard::of_one_step).await {
             Ok(Attempt::Granted(guard)) if guard.has_entered() => {
                 // It came to hold it after it was looked whether it does. What was entered is left again.
-                let error = parts::already_held(part.client(), guard.name());
+                let error = parts::already_held(part.client(), guard.guards()[0].name());
                 self.guards[at] = Some(guard);
                 return Err(self.fails(error).await);
             }
@@ -173,24 +172,24 @@ impl Taking {
     /// Gives back all that is held, and waits for it: but no longer than there is time. What is left goes on in the background.
     async fn give_back(&mut self) {
         let timer = self.parts[0].client().clone();
-        let guards: Vec<Guard> = self.guards.iter_mut().filter_map(Option::take).collect();
+        let guard = GroupGuard::join(self.guards.iter_mut().filter_map(Option::take));
         let held_for = leasehold_clock::now().since(self.since);
         // That it did not go well, or was lost meanwhile, concerns nobody: it was not handed out.
-        let _ = until(&timer, self.limit, pin!(give_back(guards))).await;
+        let _ = until(&timer, self.limit, pin!(guard.release())).await;
         self.pursuit.gave_back(held_for);
     }
 
     /// All are held: whether they still are, for long enough.
-    async fn look(&mut self) -> Result<Option<MultiGuard>, Error> {
+    async fn look(&mut self) -> Result<Option<GroupGuard>, Error> {
         let parts = self.parts.iter().zip(&self.guards);
-        let left = parts.map(|(part, guard)| (guard.as_ref().and_then(Guard::time_left), part.lock.options.term));
+        let left = parts.map(|(part, guard)| (guard.as_ref().and_then(GroupGuard::time_left), part.lock.options.term));
         match self.pursuit.looked(left) {
             Ok(true) => {
                 let guards = self.parts.iter().zip(self.guards.iter_mut().filter_map(Option::take));
-                let mut guards: Vec<(usize, Guard)> = guards.map(|(part, guard)| (part.given_at, guard)).collect();
+                let mut guards: Vec<(usize, GroupGuard)> = guards.map(|(part, guard)| (part.given_at, guard)).collect();
                 guards.sort_by_key(|(given_at, _)| *given_at);
-                let guards = guards.into_iter().map(|(_, guard)| guard).collect();
-                Ok(Some(MultiGuard::new(guards, self.since)))
+                let guard = GroupGuard::join(guards.into_iter().map(|(_, guard)| guard));
+                Ok(Some(guard.of_several_steps(self.since)))
             }
             Ok(false) => Ok(None),
             Err(error) => Err(self.fails(error).await),

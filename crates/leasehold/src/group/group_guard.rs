@@ -2,32 +2,45 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_clock::fork::Process;
-use leasehold_core::table::Loss;
-use leasehold_core::{Error, Fence, Moment, Name};
+use leasehold_core::table::{Grant, Loss};
+use leasehold_core::{Error, ErrorKind, Fence, Moment, Name, Names, Owner};
 
 use super::group_queue;
-use crate::guard::Guard;
-use crate::guard::lost::LostSignal;
+use crate::guard::lost::{LossReport, LostSignal};
+use crate::guard::{self, Guard};
+use crate::runtime::handle::Handle;
 
-/// Stands for locks of several stores that are held together. It is valid while all of them are, and lost when one of them is.
+/// Stands for locks of one or several stores that are held together. It is valid while all of them are, and lost when one of them is.
 ///
-/// Dropping it gives all of them back in the background; [`MultiGuard::release`] does so and gives the result.
+/// Dropping it releases all of them in the background; [`GroupGuard::release`] does so and gives the result.
 ///
 /// # Guarantees
 ///
-/// Those of [`Guard`] for each of them, as far as its store promises them: a lock over several stores is as good as each is for its own
+/// Those of [`Guard`] for each of them, as far as its store promises them: a group over several stores is as good as each is for its own
 /// names. There is no fence for all of them together: hand to each resource the fence of the lock that protects it.
+///
+/// # Example
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::connect("memory:").await?;
+/// let guard = client.lock_all(["alice", "bob"]).acquire().await?;
+/// let fence = guard.fence("alice").expect("it is one of them");
+/// assert!(guard.fences().any(|(name, of_name)| name.as_str() == "alice" && of_name == fence));
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the guard releases the locks"]
-pub struct MultiGuard {
+pub struct GroupGuard {
     guards: Vec<Guard>,
-    since: Moment,
-    process: Process,
+    /// When the first of several steps was taken, and in which process.
+    since: Option<(Moment, Process)>,
 }
 
 /// Which of several locks was lost, and why.
@@ -42,26 +55,54 @@ pub struct LostMember {
     pub loss: Loss,
 }
 
-impl MultiGuard {
-    /// `since`: when the first of them was taken.
-    pub(super) fn new(guards: Vec<Guard>, since: Moment) -> Self {
-        Self { guards, since, process: Process::current() }
+impl GroupGuard {
+    /// Of what one step of a store granted.
+    #[expect(clippy::needless_pass_by_value, reason = "a single guard takes the owner: lock::Hold")]
+    pub(super) fn of_one_step(shell: &Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
+        let guard = |(name, grant): (&Name, &Grant)| Guard::new(shell.clone(), name.clone(), owner.clone(), grant);
+        Self { guards: names.as_slice().iter().zip(grants).map(guard).collect(), since: None }
     }
 
-    /// Every lock by the label of its store and its name, with its fence: the stores in the order in which they were given.
-    pub fn fences(&self) -> impl Iterator<Item = (&str, &Name, Fence)> {
-        self.guards.iter().flat_map(|guard| guard.fences().map(|(name, fence)| (&**guard.store(), name, fence)))
+    /// Several as one.
+    pub(super) fn join(groups: impl Iterator<Item = Self>) -> Self {
+        let guards = groups.flat_map(|mut group| std::mem::take(&mut group.guards)).collect();
+        Self { guards, since: None }
     }
 
-    /// The fence of one of them, by the label of its store ([`Client::store_label`](crate::Client::store_label)) and its name.
-    pub fn fence(&self, store: &str, name: &str) -> Option<Fence> {
-        let is_it = |(of, called, _): &(&str, &Name, Fence)| *of == store && called.as_str() == name;
-        self.fences().find(is_it).map(|(.., fence)| fence)
+    /// Taken one after another, the first of them then.
+    pub(super) fn of_several_steps(mut self, since: Moment) -> Self {
+        self.since = Some((since, Process::current()));
+        self
     }
 
-    /// One guard for each step that was taken, for what concerns that one alone: who owns it, lengthening it.
+    /// Whether an owner had one of them already.
+    pub(super) fn has_entered(&self) -> bool {
+        self.guards.iter().any(Guard::has_entered)
+    }
+
+    /// The guard of each lock: the stores in the order in which they were given, the names of a store in order.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
+    }
+
+    /// The guard of one of them, by its name; where several stores have a lock of that name, of the first.
+    pub fn get(&self, name: &str) -> Option<&Guard> {
+        self.guards.iter().find(|guard| guard.name().as_str() == name)
+    }
+
+    /// The same by the label of its store ([`Client::store_label`](crate::Client::store_label)) and its name.
+    pub fn get_on(&self, store: &str, name: &str) -> Option<&Guard> {
+        self.guards.iter().find(|guard| guard.store_label() == store && guard.name().as_str() == name)
+    }
+
+    /// The fence of one of them, by its name: [`GroupGuard::get`].
+    pub fn fence(&self, name: &str) -> Option<Fence> {
+        self.get(name).map(Guard::fence)
+    }
+
+    /// Every name with its fence, in the order of [`GroupGuard::guards`].
+    pub fn fences(&self) -> impl Iterator<Item = (&Name, Fence)> {
+        self.guards.iter().map(|guard| (guard.name(), guard.fence()))
     }
 
     /// Whether the holder may act, by the clock, now: whether all of them are valid.
@@ -72,6 +113,11 @@ impl MultiGuard {
     /// How long the holder may act if nothing is renewed: the shortest of them. None when it may not.
     pub fn time_left(&self) -> Option<Duration> {
         self.guards.iter().map(Guard::time_left).min().flatten()
+    }
+
+    /// How long they have been held, or had been when they were lost: the longest of them.
+    pub fn held_for(&self) -> Duration {
+        self.guards.iter().map(Guard::held_for).max().unwrap_or_default()
     }
 
     /// Resolves when one of them is lost, and says which one and why.
@@ -85,45 +131,46 @@ impl MultiGuard {
     /// Dropping the future loses nothing.
     pub async fn lost(&self) -> LostMember {
         let Some((at, loss)) = self.lost_signal().wait_for_one().await else { return std::future::pending().await };
-        match self.place_of(at) {
-            Some((store, name)) => LostMember { store, name, loss },
-            None => std::future::pending().await,
-        }
-    }
-
-    /// The store and the name of one of them, by its number.
-    fn place_of(&self, at: usize) -> Option<(Arc<str>, Name)> {
-        let mut all = self.guards.iter().flat_map(|guard| guard.fences().map(|(name, _)| (guard.store(), name)));
-        all.nth(at).map(|(store, name)| (store.clone(), name.clone()))
+        let guard = &self.guards[at];
+        LostMember { store: guard.shell.store.label().clone(), name: guard.name().clone(), loss }
     }
 
     /// The lost signal as a value of its own, for other tasks. It does not say which of them was lost.
     pub fn lost_signal(&self) -> LostSignal {
-        let cells = self.guards.iter().flat_map(|guard| guard.lost_signal().cells.to_vec());
-        LostSignal { cells: cells.collect() }
+        LostSignal { cells: self.guards.iter().map(Guard::lost_cell).collect() }
+    }
+
+    /// How the first of them that is known to be lost was lost: why, when, after how long, and which renewals had failed before.
+    pub fn loss_report(&self) -> Option<LossReport> {
+        self.lost_signal().report()
+    }
+
+    /// The names that are known to be lost: often not all.
+    pub fn lost_names(&self) -> impl Iterator<Item = &Name> {
+        self.guards.iter().filter(|guard| guard.lost_cell().is_lost()).map(Guard::name)
     }
 
     /// Runs a future under the locks, and drops it when one of them is lost.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when one was lost before the future was done, also when that is noticed only as it
-    /// ends.
+    /// [`ErrorKind::Lost`] when one was lost before the future was done, also when that is noticed only as it ends.
     ///
     /// # Cancel safety
     ///
     /// Dropping it drops the future that it runs; the guard stays as it is.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock_all(["alice", "bob"]).acquire().await?;
+    /// guard.protect(async { /* the work */ }).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        let signal = self.lost_signal();
-        let mut lost = pin!(signal.wait());
-        let mut work = pin!(work);
-        let done = poll_fn(|task| {
-            if lost.as_mut().poll(task).is_ready() {
-                return Poll::Ready(None);
-            }
-            work.as_mut().poll(task).map(Some)
-        });
-        match done.await {
+        match guard::until_lost(&self.lost_signal(), work).await {
             Some(output) if self.is_valid() => Ok(output),
             _ => {
                 let first = self.guards.iter().find(|guard| !guard.is_valid()).unwrap_or(&self.guards[0]);
@@ -141,11 +188,23 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// As [`Guard::extend`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock_all(["alice", "bob"]).lease(Duration::from_secs(10)).acquire().await?;
+    /// guard.extend(Duration::from_secs(30)).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn extend(&self, term: Duration) -> Result<(), Error> {
-        together("extend", self.guards.iter().map(|guard| guard.extend(term)).collect()).await
+        let clients = self.by_client().map(|guards| in_turn(guards.iter().map(move |guard| guard.extend(term))));
+        together("extend", clients.collect()).await
     }
 
-    /// Gives all of them back, at the same time, and says how that went: all are given back, also when one fails.
+    /// Releases all of them, several stores at the same time, and says how that went: all are released, also when one fails.
     ///
     /// # Errors
     ///
@@ -154,40 +213,85 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the release.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// client.lock_all(["alice", "bob"]).acquire().await?.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn release(mut self) -> Result<(), Error> {
-        give_back(std::mem::take(&mut self.guards)).await
+        let sizes: Vec<usize> = self.by_client().map(<[Guard]>::len).collect();
+        let mut guards = std::mem::take(&mut self.guards).into_iter();
+        let clients = sizes.into_iter().map(|size| guards.by_ref().take(size).collect::<Vec<_>>());
+        // The last first. Were this future dropped, the rest would be released by their guards.
+        together("release", clients.map(|guards| in_turn(guards.into_iter().rev().map(Guard::release))).collect()).await
+    }
+
+    /// Leaves fixed leases to their explicit owner, all or none: [`Guard::leave`].
+    ///
+    /// # Errors
+    ///
+    /// The guard comes back with each of them, as it was. Those of [`Guard::leave`]; [`ErrorKind::BadArgument`] for locks of several
+    /// clients, which cannot be left in one step.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::leave`].
+    pub async fn leave(mut self) -> Result<(), (Self, Error)> {
+        if self.by_client().count() > 1 {
+            let what = "locks of several clients cannot be left to their owner in one step";
+            return Err((self, Error::new(ErrorKind::BadArgument, "leave", what)));
+        }
+        match guard::leave_all(&mut self.guards).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Those of one client after those of another.
+    fn by_client(&self) -> impl Iterator<Item = &[Guard]> {
+        self.guards.chunk_by(|one, other| Arc::ptr_eq(&one.shell, &other.shell))
     }
 }
 
-impl Drop for MultiGuard {
+impl Drop for GroupGuard {
     fn drop(&mut self) {
-        // In a forked child the mutex of the hall may be locked for ever.
-        if self.process.is_current() {
-            group_queue::held(leasehold_clock::now().since(self.since));
+        // In a forked child the mutex of the queue may be locked for ever.
+        if let Some((since, process)) = &self.since
+            && process.is_current()
+        {
+            group_queue::held(leasehold_clock::now().since(*since));
         }
     }
 }
 
-impl fmt::Debug for MultiGuard {
+impl fmt::Debug for GroupGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.guards).finish()
     }
 }
 
-/// Gives guards back at the same time: one that is slow holds up no other.
-pub(super) async fn give_back(guards: Vec<Guard>) -> Result<(), Error> {
-    together("release", guards.into_iter().map(Guard::release).collect()).await
+/// Does several things one after another, to the end of each, and answers what failed.
+async fn in_turn<F: Future<Output = Result<(), Error>>>(all: impl Iterator<Item = F>) -> Vec<Error> {
+    let mut failures = Vec::new();
+    for one in all {
+        failures.extend(one.await.err());
+    }
+    failures
 }
 
-/// Does several things at the same time, to the end of each.
-async fn together<F: Future<Output = Result<(), Error>>>(operation: &'static str, all: Vec<F>) -> Result<(), Error> {
+/// Does several things at the same time, to the end of each: one that is slow holds up no other.
+async fn together<F: Future<Output = Vec<Error>>>(operation: &'static str, all: Vec<F>) -> Result<(), Error> {
     let mut under_way: Vec<Option<Pin<Box<F>>>> = all.into_iter().map(|one| Some(Box::pin(one))).collect();
     let mut failures = Vec::new();
     poll_fn(|task| {
         for one in &mut under_way {
-            if let Some(Poll::Ready(done)) = one.as_mut().map(|one| one.as_mut().poll(task)) {
+            if let Some(Poll::Ready(failed)) = one.as_mut().map(|one| one.as_mut().poll(task)) {
                 *one = None;
-                failures.extend(done.err());
+                failures.extend(failed);
             }
         }
         if under_way.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }

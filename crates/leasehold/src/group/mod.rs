@@ -1,6 +1,7 @@
-//! Locks of several clients, taken together: all or none, without a deadlock, and with one guard.
+//! Several locks, of one store or of several, taken together: all or none, without a deadlock, and with one guard.
 //!
-//! What to do next is decided in [`leasehold_core::multi`]; here it is done. Nothing here waits for a lock while it holds another.
+//! Those of one client are taken in one step of its store. Over several, [`leasehold_core::multi`] decides what to do next, and here it
+//! is done. Nothing here waits for a lock while it holds another.
 
 mod acquisition;
 mod group_guard;
@@ -9,11 +10,11 @@ mod parts;
 
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, Owner};
+use leasehold_core::{Error, Owner, WaitMode};
 
-pub use group_guard::{LostMember, MultiGuard};
+pub use group_guard::{GroupGuard, LostMember};
 
-use crate::lock::{Attempt, Lock, Patience, end_of_wait};
+use crate::lock::{Attempt, Lock, Patience, end_of_wait, only_if_held, refused};
 
 /// Locks of any stores that are taken together, all or none.
 ///
@@ -21,7 +22,7 @@ use crate::lock::{Attempt, Lock, Patience, end_of_wait};
 /// taken in one step of the store; the others one after another. While it waits for one of them it holds no other, and no place in line
 /// for another. An owner that already holds one of them gets an error and does not wait.
 ///
-/// Where all names are of one client, [`Client::lock_all`](crate::Client::lock_all) does, and its guard can do more.
+/// Where all names are of one client, use [`Client::lock_all`](crate::Client::lock_all).
 ///
 /// # Example
 ///
@@ -32,30 +33,89 @@ use crate::lock::{Attempt, Lock, Patience, end_of_wait};
 /// let both = leasehold::lock_all([accounts.lock("alice"), printer.lock("cheques")]);
 /// let guard = both.acquire().await?; // both, or none
 /// guard.protect(async { /* the work */ }).await?; // cancelled if either is lost
-/// for (store, name, fence) in guard.fences() {
-///     println!("{name} on {store}: fence {fence}");
+/// for lock in guard.guards() {
+///     println!("{} on {}: fence {}", lock.name(), lock.store_label(), lock.fence());
 /// }
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-pub fn lock_all(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
-    MultiLock { locks: locks.into_iter().collect(), owner: None }
+pub fn lock_all<L: Into<GroupLock>>(locks: impl IntoIterator<Item = L>) -> GroupLock {
+    let owned = |group: GroupLock| {
+        let GroupLock { locks, owner, .. } = group;
+        locks.into_iter().map(move |lock| match &owner {
+            Some(owner) if lock.owner.is_none() => lock.owned_by(owner),
+            _ => lock,
+        })
+    };
+    GroupLock { locks: locks.into_iter().map(Into::into).flat_map(owned).collect(), owner: None, in_one_step: false }
 }
 
-/// Locks of any stores that are taken together. Made by [`lock_all`].
+/// Locks that are taken together, all or none. Made by [`Client::lock_all`](crate::Client::lock_all) for one store, and by [`lock_all`]
+/// for several.
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
-pub struct MultiLock {
-    locks: Vec<Lock>,
-    owner: Option<Owner>,
+pub struct GroupLock {
+    pub(crate) locks: Vec<Lock>,
+    pub(crate) owner: Option<Owner>,
+    /// All names are in the one lock, and its store takes them in one step.
+    in_one_step: bool,
 }
 
-impl MultiLock {
+impl From<Lock> for GroupLock {
+    fn from(lock: Lock) -> Self {
+        Self { locks: vec![lock], owner: None, in_one_step: true }
+    }
+}
+
+impl GroupLock {
+    /// Keeps every lock, with this lease: [`Lock::keep`].
+    pub fn keep(self, lease: Duration) -> Self {
+        self.each(|lock| lock.keep(lease))
+    }
+
+    /// Takes every lock for this long, and never renews it: [`Lock::lease`].
+    pub fn lease(self, lease: Duration) -> Self {
+        self.each(|lock| lock.lease(lease))
+    }
+
+    /// Kept locks are lost after this long: [`Lock::max_hold`].
+    pub fn max_hold(self, limit: Duration) -> Self {
+        self.each(|lock| lock.max_hold(limit))
+    }
+
+    /// Keeps others out for at least this long from the grant: [`Lock::at_least`].
+    pub fn at_least(self, span: Duration) -> Self {
+        self.each(|lock| lock.at_least(span))
+    }
+
+    /// How to wait: [`Lock::wait_mode`].
+    pub fn wait_mode(self, mode: WaitMode) -> Self {
+        self.each(|lock| lock.wait_mode(mode))
+    }
+
+    /// For how long locks may be handed from task to task before other processes get their turn: [`Lock::budget`].
+    pub fn budget(self, budget: Duration) -> Self {
+        self.each(|lock| lock.budget(budget))
+    }
+
+    /// A label for people who look who holds them: [`Lock::label`].
+    pub fn label(self, label: impl AsRef<str>) -> Self {
+        self.each(|lock| lock.label(&label))
+    }
+
     /// Takes those locks for this owner that have none of their own ([`Lock::owned_by`]).
     ///
-    /// It does not re-enter: where it holds one of them already, that is an error.
+    /// Over several stores it does not re-enter: where it holds one of them already, that is an error.
     pub fn owned_by(mut self, owner: &Owner) -> Self {
+        if self.in_one_step {
+            return self.each(|lock| lock.owned_by(owner));
+        }
         self.owner = Some(owner.clone());
+        self
+    }
+
+    pub(crate) fn each(mut self, change: impl Fn(Lock) -> Lock) -> Self {
+        self.locks = self.locks.into_iter().map(change).collect();
         self
     }
 
@@ -63,42 +123,64 @@ impl MultiLock {
     ///
     /// # Guarantees
     ///
-    /// Those of [`Lock::acquire`] for each of them: when this returns, all are valid. Whoever waits holds nothing and is in line for one
-    /// lock at most: so whatever others take together in whatever order, nobody waits in a circle.
+    /// Those of [`Lock::acquire`] for each of them: when this returns, all are valid. A waiter holds nothing and is in line for one
+    /// lock at most: so in whatever order others take theirs, no two wait for each other.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`] for each of them; then none is held. [`ErrorKind::BadArgument`] where no lock is given, or one is given
-    /// twice: by the server that keeps it, not by its URL. [`ErrorKind::AlreadyHeld`] where the owner holds one of them.
-    /// [`ErrorKind::Unfit`] where two locks of one name are given and their servers do not tell who they are. [`ErrorKind::Lost`] where
-    /// leases are so short that they end before all are had. A store that is unreachable is waited for for 10 s each time that its turn
-    /// comes.
+    /// Those of [`Lock::acquire`] for each of them; then none is held. [`BadArgument`](crate::ErrorKind::BadArgument) where no lock is
+    /// given, or over several stores one is given twice: by the server that keeps it, not by its URL.
+    /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) where the owner holds one of them. [`Unfit`](crate::ErrorKind::Unfit) where two
+    /// locks of one name are given and their servers do not tell who they are. [`Lost`](crate::ErrorKind::Lost) where leases are so short
+    /// that they end before all are had. A store that is unreachable is waited for for 10 s each time that its turn comes.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaks nothing: what is held by then is given back in the background.
+    /// Dropping the future leaks nothing: what is held by then is released in the background.
     ///
     /// # Fairness
     ///
-    /// None is promised, as nobody has a place in line for all of them. But in one process those who came later stand aside for a
-    /// while for one who came earlier, wants some of the same and was refused; between processes, chance decides.
-    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
-        match self.attempt(Patience::Forever).await? {
-            Attempt::Granted(guard) => Ok(guard),
-            Attempt::Busy(_) => Err(Error::new(ErrorKind::Internal, "acquire", "refused without a limit on waiting")),
-        }
+    /// Over one store, as [`Lock::acquire`] for the name that is waited for. Over several, none is promised. But in one process later
+    /// groups stand aside for a while for an earlier one that wants some of the same locks and was refused; between processes, chance
+    /// decides.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock_all(["alice", "bob"]).acquire().await?;
+    /// assert!(guard.is_valid());
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<GroupGuard, Error> {
+        self.attempt(Patience::Forever).await?.granted().ok_or_else(refused)
     }
 
     /// Asks each store once, and does not wait. Where one of the locks is busy, that one's holder is told, and none is held.
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::acquire`]; an unreachable store at once.
+    /// As [`GroupLock::acquire`]; an unreachable store at once.
     ///
     /// # Cancel safety
     ///
-    /// As [`MultiLock::acquire`].
-    pub async fn try_acquire(&self) -> Result<Attempt<MultiGuard>, Error> {
+    /// As [`GroupLock::acquire`].
+    ///
+    /// # Fairness
+    ///
+    /// It does not wait for its turn: it may get locks that others wait for.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let _alice = client.lock("alice").acquire().await?;
+    /// assert!(client.lock_all(["alice", "bob"]).try_acquire().await?.is_busy());
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Attempt<GroupGuard>, Error> {
         self.attempt(Patience::Once).await
     }
 
@@ -106,20 +188,67 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::acquire`]. When the time is over and a store did not answer, its last error.
+    /// As [`GroupLock::acquire`]. When the time is over and a store did not answer, its last error.
     ///
     /// # Cancel safety
     ///
-    /// As [`MultiLock::acquire`].
+    /// As [`GroupLock::acquire`].
     ///
     /// # Fairness
     ///
-    /// As [`MultiLock::acquire`].
-    pub async fn acquire_within(&self, limit: Duration) -> Result<Attempt<MultiGuard>, Error> {
+    /// As [`GroupLock::acquire`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let attempt = client.lock_all(["alice", "bob"]).acquire_within(Duration::from_secs(2)).await?;
+    /// assert!(!attempt.is_busy());
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Attempt<GroupGuard>, Error> {
         self.attempt(Patience::Until(end_of_wait(limit)?)).await
     }
 
-    async fn attempt(&self, patience: Patience) -> Result<Attempt<MultiGuard>, Error> {
+    /// Waits for all the locks, does some work under them, and releases them: [`Lock::run`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the work. Those of [`GroupLock::acquire`], before it. [`Lost`](crate::ErrorKind::Lost) when one of the locks was lost
+    /// before the work was done, also when that is noticed only at the release.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work, and releases the locks in the background.
+    ///
+    /// # Fairness
+    ///
+    /// As [`GroupLock::acquire`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let accounts = client.lock_all(["alice", "bob"]);
+    /// accounts.run(async |guard| Ok::<_, leasehold::Error>(guard.fence("alice"))).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&GroupGuard) -> Result<T, E>) -> Result<T, E> {
+        let guard = self.acquire().await?;
+        let done = guard.protect(work(&guard)).await;
+        let released = guard.release().await;
+        let done = done??;
+        only_if_held(released)?;
+        Ok(done)
+    }
+
+    async fn attempt(&self, patience: Patience) -> Result<Attempt<GroupGuard>, Error> {
+        if let (true, [lock]) = (self.in_one_step, self.locks.as_slice()) {
+            return lock.attempt(patience, GroupGuard::of_one_step).await;
+        }
         let parts = parts::parts(&self.locks, self.owner.as_ref())?;
         Box::pin(acquisition::take(parts, patience)).await
     }

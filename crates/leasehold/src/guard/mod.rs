@@ -22,7 +22,7 @@ use crate::runtime::handle::Handle;
 use crate::runtime::in_flight::{Completed, InFlight, unknown};
 use crate::runtime::shell::{Effects, Recipient, Shell};
 
-/// Stands for a lock that is held, or for several that were taken together.
+/// Stands for a lock that is held. Several that were taken together have a [`GroupGuard`](crate::GroupGuard).
 ///
 /// Dropping it gives the lock back in the background; [`Guard::release`] does so and gives the result. A kept lock is renewed as
 /// long as its guard lives: one that is leaked with [`std::mem::forget`] is renewed until the process ends or the client is closed.
@@ -34,43 +34,34 @@ use crate::runtime::shell::{Effects, Recipient, Shell};
 /// [`Guard::fence`] to the resource and let it refuse older ones.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    shell: Handle,
+    pub(crate) shell: Handle,
     owner: Owner,
-    pieces: SmallVec<[Piece; 1]>,
-    /// Its owner had it, or one of several, already.
-    entered: bool,
-}
-
-struct Piece {
     name: Name,
-    hold: HoldId,
+    pub(crate) hold: HoldId,
     fence: Fence,
+    /// Its owner had it already.
+    entered: bool,
+    /// It was released, or left to its owner: dropping it does nothing.
+    over: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(shell: Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
-        let piece = |(name, grant): (&Name, &Grant)| Piece { name: name.clone(), hold: grant.hold, fence: grant.fence };
-        let pieces = names.as_slice().iter().zip(grants).map(piece).collect();
-        let entered = grants.iter().any(|grant| grant.entered);
-        Self { shell, owner, pieces, entered }
+    pub(crate) fn new(shell: Handle, name: Name, owner: Owner, grant: &Grant) -> Self {
+        let Grant { hold, fence, entered, .. } = *grant;
+        Self { shell, owner, name, hold, fence, entered, over: false }
     }
 
-    /// The fence of this grant: larger than that of every earlier grant of the name. Of several names, that of the first in order.
+    /// The fence of this grant: larger than that of every earlier grant of the name.
     pub fn fence(&self) -> Fence {
-        self.pieces[0].fence
+        self.fence
     }
 
-    /// Every name with its fence, in the order of names.
-    pub fn fences(&self) -> impl Iterator<Item = (&Name, Fence)> {
-        self.pieces.iter().map(|piece| (&piece.name, piece.fence))
-    }
-
-    /// The name; of several, the first in order.
+    /// The name of the lock.
     pub fn name(&self) -> &Name {
-        &self.pieces[0].name
+        &self.name
     }
 
-    /// Who holds it. Given to [`Lock::owned_by`](crate::Lock::owned_by), it re-enters.
+    /// The owner that holds it. Given to [`Lock::owned_by`](crate::Lock::owned_by), it re-enters.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
@@ -80,18 +71,16 @@ impl Guard {
         if self.shell.is_forked() {
             return 0;
         }
-        let piece = &self.pieces[0];
-        self.shell.state().table.holds(&piece.name, piece.hold)
+        self.shell.state().table.holds(&self.name, self.hold)
     }
 
-    /// The requests under which the store counts what is held, in the order of names; none when one of them is lost. With
-    /// [`Lock::release_hold`](crate::Lock::release_hold), another process gives back exactly that, should this one be killed.
-    pub fn requests(&self) -> Option<Vec<RequestId>> {
+    /// The request under which the store counts this hold; none when it is lost. With
+    /// [`Detached::release_hold`](crate::Detached::release_hold), another process releases exactly this hold, should this one be killed.
+    pub fn request(&self) -> Option<RequestId> {
         if self.shell.is_forked() {
             return None;
         }
-        let state = self.shell.state();
-        self.pieces.iter().map(|piece| state.table.request_of(&piece.name, piece.hold)).collect()
+        self.shell.state().table.request_of(&self.name, self.hold)
     }
 
     /// Whether it re-entered, in this client or through the store.
@@ -99,7 +88,8 @@ impl Guard {
         self.entered
     }
 
-    pub(crate) fn store(&self) -> &Arc<str> {
+    /// The label of its store: [`Client::store_label`](crate::Client::store_label).
+    pub fn store_label(&self) -> &str {
         self.shell.store.label()
     }
 
@@ -108,18 +98,12 @@ impl Guard {
         self.time_left().is_some()
     }
 
-    /// How long the holder may act if nothing is renewed; none when it may not. Of several names, the shortest.
+    /// How long the holder may act if nothing is renewed; none when it may not.
     pub fn time_left(&self) -> Option<Duration> {
         if self.shell.is_forked() {
             return None;
         }
-        let state = self.shell.state();
-        let now = leasehold_clock::now();
-        let mut shortest = Duration::MAX;
-        for piece in &self.pieces {
-            shortest = shortest.min(state.table.time_left(now, &piece.name, piece.hold)?);
-        }
-        Some(shortest)
+        self.shell.state().table.time_left(leasehold_clock::now(), &self.name, self.hold)
     }
 
     /// Resolves when the lock is lost: when its time ended without a renewal, or the store no longer has it.
@@ -141,29 +125,24 @@ impl Guard {
 
     /// The lost signal as a value of its own, for other tasks.
     pub fn lost_signal(&self) -> LostSignal {
+        LostSignal { cells: [self.lost_cell()].into() }
+    }
+
+    pub(crate) fn lost_cell(&self) -> Arc<LostCell> {
         if self.shell.is_forked() {
             // The mutex may have been held at the fork by a thread that is not here.
-            return LostSignal { cells: self.pieces.iter().map(|_| Arc::new(LostCell::lost(None))).collect() };
+            return Arc::new(LostCell::lost(None));
         }
         let mut state = self.shell.state();
-        let cell = |piece: &Piece| match state.table.is_held(&piece.name, piece.hold) {
-            true => state.lost.entry(piece.hold).or_default().clone(),
-            false => Arc::new(LostCell::lost(state.table.loss(piece.hold))),
-        };
-        LostSignal { cells: self.pieces.iter().map(cell).collect() }
+        match state.table.is_held(&self.name, self.hold) {
+            true => state.lost.entry(self.hold).or_default().clone(),
+            false => Arc::new(LostCell::lost(state.table.loss(self.hold))),
+        }
     }
 
-    /// How the lock was lost: why, when, after how long, and which renewals had failed before. None while it is not known to be lost; of
-    /// several names, of the first in order that is.
+    /// How the lock was lost: why, when, after how long, and which renewals had failed before. None while it is not known to be lost.
     pub fn loss_report(&self) -> Option<LossReport> {
         self.lost_signal().report()
-    }
-
-    /// The names that are known to be lost, in order: of several, often not all.
-    pub fn lost_names(&self) -> impl Iterator<Item = &Name> {
-        let cells = self.lost_signal().cells;
-        let pieces = self.pieces.iter().enumerate();
-        pieces.filter(move |(at, _)| cells[*at].is_lost()).map(|(_, piece)| &piece.name)
     }
 
     /// Runs a future under the lock, and drops it when the lock is lost.
@@ -188,16 +167,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        let signal = self.lost_signal();
-        let mut lost = pin!(signal.wait());
-        let mut work = pin!(work);
-        let done = poll_fn(|task| {
-            if lost.as_mut().poll(task).is_ready() {
-                return Poll::Ready(None);
-            }
-            work.as_mut().poll(task).map(Some)
-        });
-        match done.await {
+        match until_lost(&self.lost_signal(), work).await {
             Some(output) if self.is_valid() => Ok(output),
             _ => Err(self.lost_error("protect")),
         }
@@ -218,17 +188,13 @@ impl Guard {
         let store = &self.shell.store;
         let unfit = |error: Error| error.during("extend").on_store(store.label());
         options::check_lease("lease", term, &store.capability()).map_err(unfit)?;
-        for piece in &self.pieces {
-            let (name, hold) = (piece.name.clone(), piece.hold);
-            let names = Names::One(name.clone());
-            let (asking, told) = AcquireCall::new(&self.shell, &names, |id| Input::Extend(id, hold, name, term));
-            asking.run(told, None).await?;
-        }
-        Ok(())
+        let names = Names::One(self.name.clone());
+        let (hold, name) = (self.hold, self.name.clone());
+        let (asking, told) = AcquireCall::new(&self.shell, &names, |id| Input::Extend(id, hold, name, term));
+        asking.run(told, None).await.map(drop)
     }
 
-    /// Gives the lock back, and says how that went. Of several names all are given back, also when one fails; each failure is told by
-    /// [`Error::failures`].
+    /// Releases the lock, and says how that went.
     ///
     /// # Errors
     ///
@@ -240,22 +206,13 @@ impl Guard {
     /// Dropping the future does not stop the release.
     pub async fn release(mut self) -> Result<(), Error> {
         self.shell.check_process("release")?;
-        let shell = self.shell.clone();
-        let mut pieces = std::mem::take(&mut self.pieces);
-        let mut failures = Vec::new();
-        while let Some(piece) = pieces.pop() {
-            // Were this future dropped, the rest would be released by the guard.
-            self.pieces = std::mem::take(&mut pieces);
-            let one = Releasing::start(&shell, piece).run().await;
-            pieces = std::mem::take(&mut self.pieces);
-            failures.extend(one.err());
-        }
-        Error::of_several("release", failures).map_or(Ok(()), Err)
+        self.over = true;
+        Releasing::start(&self.shell, self.name.clone(), self.hold).run().await
     }
 
-    /// Leaves a fixed lease to its explicit owner: it is neither given back nor renewed, and this client knows nothing more of it.
-    /// Whoever gives the same owner can re-enter it, or go on with it by [`Lock::renew`](crate::Lock::renew) and
-    /// [`Lock::release`](crate::Lock::release), also in another process, until it ends. Of several names, all or none.
+    /// Detaches a fixed lease from this guard and leaves it to its explicit owner: it is neither released nor renewed, and this client
+    /// knows nothing more of it. Until it ends, the same owner can re-enter it, or renew and release it without a guard
+    /// ([`Client::detached`](crate::Client::detached)), also in another process.
     ///
     /// # Errors
     ///
@@ -269,47 +226,18 @@ impl Guard {
     /// Dropping the future before it is done drops the guard. It is done at once, unless an earlier sending of the acquire was not
     /// answered: then when that can no longer be executed.
     pub async fn leave(mut self) -> Result<(), (Self, Error)> {
-        let held = self.held_for();
-        let wait = match self.entrust() {
-            Ok(wait) => wait,
-            Err(error) => return Err((self, error)),
-        };
-        if !wait.is_zero() {
-            let mut alarm = Alarm::new(&self.shell, leasehold_clock::now() + wait);
-            poll_fn(|task| alarm.poll(task)).await;
-            match self.entrust() {
-                Ok(wait) if wait.is_zero() => {}
-                Ok(_) => return Err((self, unknown("leave", "an acquire that was not answered is still open"))),
-                Err(error) => return Err((self, error)),
-            }
+        match leave_all(std::slice::from_mut(&mut self)).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
         }
-        for piece in std::mem::take(&mut self.pieces) {
-            self.shell.tell(|| Event::Left { name: &piece.name, hold: piece.hold.number(), held: held + wait });
-        }
-        Ok(())
     }
 
-    /// How long it has been held, or had been when it was lost. Of several names, the longest.
+    /// How long it has been held, or had been when it was lost.
     pub fn held_for(&self) -> Duration {
         if self.shell.is_forked() {
             return Duration::ZERO;
         }
-        let state = self.shell.state();
-        let now = leasehold_clock::now();
-        let held = self.pieces.iter().map(|piece| state.table.held_for(now, &piece.name, piece.hold));
-        held.max().unwrap_or_default()
-    }
-
-    /// Answers how long to wait, where it is too early.
-    fn entrust(&self) -> Result<Duration, Error> {
-        self.shell.check_process("leave")?;
-        let labelled = |error: Error| error.on_store(self.shell.store.label()).on_lock(self.name());
-        if !self.shell.store.capability().outlives_process {
-            let what = "on this store a lock ends with the process that took it";
-            return Err(labelled(Error::new(ErrorKind::Unfit, "leave", what)));
-        }
-        let holds: SmallVec<[_; 1]> = self.pieces.iter().map(|piece| (piece.hold, &piece.name)).collect();
-        self.shell.step_entrust(&holds).map_err(labelled)
+        self.shell.state().table.held_for(leasehold_clock::now(), &self.name, self.hold)
     }
 
     pub(crate) fn lost_error(&self, operation: &'static str) -> Error {
@@ -332,36 +260,82 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.pieces.is_empty() || self.shell.is_forked() {
+        if self.over || self.shell.is_forked() {
             return;
         }
-        for piece in &self.pieces {
-            let (ok, held) = self.shell.drop_hold(piece.hold, &piece.name);
-            self.shell.tell(|| Event::Released { name: &piece.name, hold: piece.hold.number(), ok, held });
-        }
+        let (ok, held) = self.shell.drop_hold(self.hold, &self.name);
+        self.shell.tell(|| Event::Released { name: &self.name, hold: self.hold.number(), ok, held });
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fences: Vec<_> = self.fences().collect();
-        f.debug_struct("Guard").field("fences", &fences).field("owner", &self.owner).finish_non_exhaustive()
+        let Self { name, fence, owner, .. } = self;
+        let mut guard = f.debug_struct("Guard");
+        guard.field("name", name).field("fence", fence).field("owner", owner).finish_non_exhaustive()
     }
+}
+
+/// What a future comes to, unless a lock is lost before.
+pub(crate) async fn until_lost<F: Future>(signal: &LostSignal, work: F) -> Option<F::Output> {
+    let mut lost = pin!(signal.wait());
+    let mut work = pin!(work);
+    poll_fn(|task| {
+        if lost.as_mut().poll(task).is_ready() {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(task).map(Some)
+    })
+    .await
+}
+
+/// Leaves locks of one client to their owner: all or none.
+pub(crate) async fn leave_all(guards: &mut [Guard]) -> Result<(), Error> {
+    let held = guards.iter().map(Guard::held_for).max().unwrap_or_default();
+    let wait = detach(guards)?;
+    if !wait.is_zero() {
+        let mut alarm = Alarm::new(&guards[0].shell, leasehold_clock::now() + wait);
+        poll_fn(|task| alarm.poll(task)).await;
+        if !detach(guards)?.is_zero() {
+            return Err(unknown("leave", "an acquire that was not answered is still open"));
+        }
+    }
+    for guard in guards {
+        guard.over = true;
+        let (name, hold) = (&guard.name, guard.hold.number());
+        guard.shell.tell(|| Event::Left { name, hold, held: held + wait });
+    }
+    Ok(())
+}
+
+/// Answers how long to wait, where it is too early.
+fn detach(guards: &[Guard]) -> Result<Duration, Error> {
+    let first = &guards[0];
+    let shell = &first.shell;
+    shell.check_process("leave")?;
+    let labelled = |error: Error| error.on_store(shell.store.label()).on_lock(&first.name);
+    if !shell.store.capability().outlives_process {
+        let what = "on this store a lock ends with the process that took it";
+        return Err(labelled(Error::new(ErrorKind::Unfit, "leave", what)));
+    }
+    let holds: SmallVec<[_; 1]> = guards.iter().map(|guard| (guard.hold, &guard.name)).collect();
+    shell.step_entrust(&holds).map_err(labelled)
 }
 
 /// One hold on its way back. Dropped, it goes on in the background.
 struct Releasing {
     shell: Arc<Shell>,
-    piece: Piece,
+    name: Name,
+    hold: HoldId,
     flight: Option<InFlight>,
     given: Option<Result<leasehold_core::port::Released, Error>>,
     held: Duration,
 }
 
 impl Releasing {
-    fn start(shell: &Arc<Shell>, piece: Piece) -> Self {
-        let mail = shell.step_release(piece.hold, &piece.name);
-        let mut releasing = Self { shell: shell.clone(), piece, flight: None, given: None, held: mail.held };
+    fn start(shell: &Arc<Shell>, name: Name, hold: HoldId) -> Self {
+        let mail = shell.step_release(hold, &name);
+        let mut releasing = Self { shell: shell.clone(), name, hold, flight: None, given: None, held: mail.held };
         releasing.take_in(mail);
         releasing
     }
@@ -383,7 +357,7 @@ impl Releasing {
             });
             let Completed { context, answer, panic } = landed.await;
             self.flight = None;
-            let mail = self.shell.step(Input::Answer(context, answer), Recipient::Hold(self.piece.hold));
+            let mail = self.shell.step(Input::Answer(context, answer), Recipient::Hold(self.hold));
             self.take_in(mail);
             if let Some(panic) = panic {
                 self.tell(false);
@@ -392,14 +366,14 @@ impl Releasing {
             }
         }
         let given = self.given.take().unwrap_or_else(|| Err(unknown("release", "the release was not answered")));
-        let labelled = |error: Error| error.on_store(self.shell.store.label()).on_lock(&self.piece.name);
+        let labelled = |error: Error| error.on_store(self.shell.store.label()).on_lock(&self.name);
         let result = given.map(drop).map_err(labelled);
         self.tell(result.is_ok());
         result
     }
 
     fn tell(&self, ok: bool) {
-        let (name, hold) = (&self.piece.name, self.piece.hold.number());
+        let (name, hold) = (&self.name, self.hold.number());
         self.shell.tell(|| Event::Released { name, hold, ok, held: self.held });
     }
 }
@@ -409,8 +383,8 @@ impl Drop for Releasing {
         if let Some(flight) = self.flight.take()
             && !self.shell.is_forked()
         {
-            let remains = Remains::Released(self.piece.name.clone(), self.held);
-            self.shell.adopt(flight, Recipient::Hold(self.piece.hold), remains);
+            let remains = Remains::Released(self.name.clone(), self.held);
+            self.shell.adopt(flight, Recipient::Hold(self.hold), remains);
         }
     }
 }

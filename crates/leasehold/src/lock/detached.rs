@@ -1,168 +1,166 @@
-//! Going on with a lock that was left to its explicit owner: renewing and releasing it without a guard.
+//! A lease without a guard, that was left to its explicit owner: for renewing and releasing it, also from another process.
 
+use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::port::{Release, ReleaseScope, Released, Renew, Renewed};
-use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Names, Outcome, RequestId, StoreOwner};
+use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Outcome, Owner, RequestId, StoreOwner, options};
 
-use super::Lock;
+use crate::runtime::handle::Handle;
 
-impl Lock {
-    /// Makes the lease that this lock's explicit owner has last for `term` from now, if it would not anyway, with all its holds. Answers
-    /// how much is left of it; of several names, of the shortest.
+/// A lease that an explicit owner has without a guard. Made by [`Client::detached`](crate::Client::detached).
+///
+/// Nothing renews it but [`Detached::renew`], and nothing tells when it is lost.
+///
+/// # Example
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use leasehold::{Client, Error, Owner};
+/// # #[tokio::main] async fn main() -> Result<(), Error> {
+/// let client = Client::connect("redis://localhost").await?;
+/// let owner = Owner::explicit("deploy-17")?;
+/// let guard = client.lock("deploy").owned_by(&owner).lease(Duration::from_secs(60)).acquire().await?;
+/// guard.leave().await.map_err(|(_, error)| error)?; // the program may end here
+///
+/// let lease = client.detached("deploy", &owner)?; // in the same process, or in another
+/// lease.renew(None, Duration::from_secs(60)).await?;
+/// lease.release(None).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Detached {
+    shell: Handle,
+    name: Name,
+    owner: StoreOwner,
+}
+
+impl Detached {
+    pub(crate) fn new(shell: Handle, name: impl AsRef<str>, owner: &Owner) -> Result<Self, Error> {
+        let labelled = |error: Error| error.during("detached").on_store(shell.store.label());
+        let name = Name::new(name).map_err(labelled)?;
+        let Some(id) = owner.as_explicit() else {
+            let what = "without a guard it takes an explicit owner";
+            let error = Error::new(ErrorKind::BadArgument, "detached", what);
+            return Err(labelled(error.with_hint("make one with Owner::explicit")).on_lock(&name));
+        };
+        Ok(Self { owner: StoreOwner::Shared(id.clone()), name, shell })
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Makes the lease last for `term` from now, if it would not anyway, with all its holds. Answers how much is left of it.
     ///
-    /// For those who have no guard: see [`Guard::leave`](crate::Guard::leave). With a fence, only the lease of that grant.
+    /// With a fence, only the lease of that grant.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotHolder`] when the owner does not hold it, or not with that fence: it is never made again. Of several names, the
-    /// others are renewed all the same. [`ErrorKind::BadArgument`] without an explicit owner, for a term out of the store's bounds, or
-    /// for one fence and several names. A store that did not answer.
+    /// [`ErrorKind::NotHolder`] when the owner does not hold it, or not with that fence: it is never made again.
+    /// [`ErrorKind::BadArgument`] for a term out of the store's bounds. A store that did not answer.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves open whether the lease was lengthened.
     pub async fn renew(&self, fence: Option<Fence>, term: Duration) -> Result<Duration, Error> {
-        let owner = self.explicit("renew", fence)?;
-        self.clone().lease(term).check("renew")?;
-        let mut leases = Vec::new();
-        for name in self.names.as_slice() {
-            let fence = match fence {
-                Some(fence) => fence,
-                None => self.fence_of("renew", name, &owner).await?,
-            };
-            let lease = Lease { name: name.clone(), owner: owner.clone(), fence };
-            leases.push(Renew { lease, hold: None, term, kept: false });
-        }
-        let renewed =
-            self.shell.0.store.renew(leases).await.map_err(|error| self.labelled(error, self.names.first()))?;
-        let mut shortest = Duration::MAX;
-        for (name, renewed) in self.names.as_slice().iter().zip(renewed.result) {
-            match renewed {
-                Renewed::Kept { left } => shortest = shortest.min(left),
-                Renewed::Unknown => {
-                    let what = "too few servers answered to tell whether it is held";
-                    let error = Error::new(ErrorKind::NoQuorum, "renew", what).with_outcome(Outcome::Unknown);
-                    return Err(self.labelled(error, name));
-                }
-                Renewed::Lost | Renewed::Broken => return Err(self.not_holder("renew", name, &owner).await),
+        self.shell.check_process("renew")?;
+        let store = &self.shell.store;
+        let unfit = |error: Error| self.labelled(error.during("renew"));
+        options::check_lease("lease", term, &store.capability()).map_err(unfit)?;
+        let fence = match fence {
+            Some(fence) => fence,
+            None => self.fence("renew").await?,
+        };
+        let lease = Lease { name: self.name.clone(), owner: self.owner.clone(), fence };
+        let renewed = store.renew(vec![Renew { lease, hold: None, term, kept: false }]).await;
+        match renewed.map_err(|error| self.labelled(error))?.result.first() {
+            Some(Renewed::Kept { left }) => Ok(*left),
+            Some(Renewed::Unknown) => {
+                let what = "too few servers answered to tell whether it is held";
+                Err(self.labelled(Error::new(ErrorKind::NoQuorum, "renew", what).with_outcome(Outcome::Unknown)))
             }
+            Some(Renewed::Lost | Renewed::Broken) | None => Err(self.not_holder("renew").await),
         }
-        Ok(shortest)
     }
 
-    /// Gives back one hold of this lock's explicit owner, and answers how many it has left; of several names, the most.
+    /// Releases one hold of the owner, and answers how many it has left.
     ///
-    /// For those who have no guard: see [`Guard::leave`](crate::Guard::leave). With a fence, only a hold of that grant. Where a guard
-    /// stands for that hold, it is lost.
+    /// With a fence, only a hold of that grant. Where a guard stands for that hold, it is lost.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotHolder`] when the owner does not hold it, or not with that fence. Of several names, the others are given back all
-    /// the same. [`ErrorKind::BadArgument`] without an explicit owner, or for one fence and several names. A store that did not answer.
+    /// [`ErrorKind::NotHolder`] when the owner does not hold it, or not with that fence. A store that did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether it was given back.
+    /// Dropping the future leaves open whether it was released.
     pub async fn release(&self, fence: Option<Fence>) -> Result<u32, Error> {
-        self.shell.0.check_process("release")?;
-        let request = self.shell.0.state().table.request();
+        self.shell.check_process("release")?;
+        let request = self.shell.state().table.request();
         self.give(fence, ReleaseScope::One(request)).await
     }
 
-    /// Gives back every hold of this lock's explicit owner.
+    /// Releases every hold of the owner.
     ///
     /// # Errors
     ///
-    /// As [`Lock::release`].
+    /// As [`Detached::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::release`].
+    /// As [`Detached::release`].
     pub async fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
         self.give(fence, ReleaseScope::All).await.map(drop)
     }
 
-    /// Gives back the hold that this request took ([`Guard::requests`](crate::Guard::requests)), and no other of the same owner; answers
-    /// how many the owner has left. Giving it back twice gives it back once.
+    /// Releases the hold that this request took ([`Guard::request`](crate::Guard::request)), and no other of the same owner; answers
+    /// how many the owner has left. Repeated, it releases once.
     ///
     /// # Errors
     ///
-    /// As [`Lock::release`]; also [`ErrorKind::NotHolder`] when that hold was given back before.
+    /// As [`Detached::release`]; also [`ErrorKind::NotHolder`] when that hold was released before.
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::release`].
+    /// As [`Detached::release`].
     pub async fn release_hold(&self, request: RequestId, fence: Option<Fence>) -> Result<u32, Error> {
         self.give(fence, ReleaseScope::Hold(request)).await
     }
 
     async fn give(&self, fence: Option<Fence>, give: ReleaseScope) -> Result<u32, Error> {
-        let owner = self.explicit("release", fence)?;
-        let mut result = Ok(0);
-        for name in self.names.as_slice() {
-            let one = self.give_one(name, &owner, fence, give).await;
-            result = match (result, one) {
-                (Ok(most), Ok(left)) => Ok(left.max(most)),
-                (Err(error), _) | (_, Err(error)) => Err(error),
-            };
-        }
-        result
-    }
-
-    async fn give_one(
-        &self,
-        name: &Name,
-        owner: &StoreOwner,
-        fence: Option<Fence>,
-        give: ReleaseScope,
-    ) -> Result<u32, Error> {
+        self.shell.check_process("release")?;
         let release = Release {
-            client: self.shell.0.client,
-            name: name.clone(),
-            owner: owner.clone(),
+            client: self.shell.client,
+            name: self.name.clone(),
+            owner: self.owner.clone(),
             fence,
             give,
             last_used: None,
             linger: Duration::ZERO,
             rejoin: false,
         };
-        let released = self.shell.0.store.release(release).await.map_err(|error| self.labelled(error, name))?;
+        let released = self.shell.store.release(release).await.map_err(|error| self.labelled(error))?;
         match released.result {
             Released::Released { .. } => Ok(0),
             Released::StillHeld(left) => Ok(left),
-            Released::NotHeld => Err(self.not_holder("release", name, owner).await),
+            Released::NotHeld => Err(self.not_holder("release").await),
         }
     }
 
-    /// Checks what is the same for all of them.
-    fn explicit(&self, operation: &'static str, fence: Option<Fence>) -> Result<StoreOwner, Error> {
-        self.check(operation)?;
-        let bad = |what, hint| {
-            let error = Error::new(ErrorKind::BadArgument, operation, what).with_hint(hint);
-            Err(self.labelled(error, self.names.first()))
-        };
-        if fence.is_some() && matches!(self.names, Names::Many(_)) {
-            return bad("a fence is of one name, and several are given", "leave the fence out, or name one lock");
-        }
-        match self.owner.as_ref().and_then(|owner| owner.as_explicit()) {
-            Some(id) => Ok(StoreOwner::Shared(id.clone())),
-            None => bad("without a guard it takes an explicit owner", "give one with Lock::owned_by"),
-        }
-    }
-
-    async fn fence_of(&self, operation: &'static str, name: &Name, owner: &StoreOwner) -> Result<Fence, Error> {
-        let inspected = self.shell.0.store.inspect(name.clone()).await.map_err(|error| self.labelled(error, name))?;
-        let mine = inspected.result.holders.iter().find(|holder| holder.owner == *owner);
-        match mine {
+    async fn fence(&self, operation: &'static str) -> Result<Fence, Error> {
+        let inspected = self.shell.store.inspect(self.name.clone()).await.map_err(|error| self.labelled(error))?;
+        match inspected.result.holders.iter().find(|holder| holder.owner == self.owner) {
             Some(holder) => Ok(holder.fence.unwrap_or(Fence::NONE)),
-            None => Err(self.not_holder(operation, name, owner).await),
+            None => Err(self.not_holder(operation).await),
         }
     }
 
     /// Says who holds it instead.
-    async fn not_holder(&self, operation: &'static str, name: &Name, owner: &StoreOwner) -> Error {
-        let inspected = self.shell.0.store.inspect(name.clone()).await.map(|inspected| inspected.result);
+    async fn not_holder(&self, operation: &'static str) -> Error {
+        let owner = &self.owner;
+        let inspected = self.shell.store.inspect(self.name.clone()).await.map(|inspected| inspected.result);
         let lingers = inspected.as_ref().is_ok_and(|inspected| inspected.lingers.is_some());
         let given = format!("owner {:?}", owner.to_string());
         let what = match inspected.as_ref().map(|inspected| inspected.holders.as_slice()) {
@@ -179,7 +177,7 @@ impl Lock {
             Ok([holder, ..]) if holder.owner.to_string() == owner.to_string() => {
                 let what = "it was acquired without an explicit owner, so only its own process can renew or release it";
                 let error = Error::new(ErrorKind::NotHolder, operation, what);
-                return self.labelled(error.with_hint("Client::break_lock takes it away from that process"), name);
+                return self.labelled(error.with_hint("Client::break_lock takes it away from that process"));
             }
             Ok([holder, ..]) => format!("{given} does not hold it; owner {:?} does", holder.owner.to_string()),
             Err(_) => format!("{given} does not hold it"),
@@ -187,10 +185,16 @@ impl Lock {
         let error = Error::new(ErrorKind::NotHolder, operation, what);
         let is_over = operation == "renew" && !lingers && inspected.is_ok_and(|inspected| inspected.holders.is_empty());
         let error = if is_over { error.with_hint("acquire it again") } else { error };
-        self.labelled(error, name)
+        self.labelled(error)
     }
 
-    fn labelled(&self, error: Error, name: &Name) -> Error {
-        error.on_store(self.shell.0.store.label()).on_lock(name)
+    fn labelled(&self, error: Error) -> Error {
+        error.on_store(self.shell.store.label()).on_lock(&self.name)
+    }
+}
+
+impl fmt::Debug for Detached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detached").field("name", &self.name).field("owner", &self.owner).finish_non_exhaustive()
     }
 }

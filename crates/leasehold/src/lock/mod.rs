@@ -1,12 +1,12 @@
 //! A lock: a name with options. Cheap to make and to clone; nothing is asked of the store before it is acquired.
 
-mod detached;
+pub(crate) mod detached;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::About;
-use leasehold_core::table::AcquireRequest;
+use leasehold_core::table::{AcquireRequest, Grant};
 use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
@@ -39,15 +39,23 @@ impl<G> Attempt<G> {
         }
     }
 
+    /// The same with another guard.
+    pub(crate) fn map<H>(self, change: impl FnOnce(G) -> H) -> Attempt<H> {
+        match self {
+            Self::Granted(guard) => Attempt::Granted(change(guard)),
+            Self::Busy(holder) => Attempt::Busy(holder),
+        }
+    }
+
     /// Whether another holds it.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy(_))
     }
 }
 
-/// A lock by name, or several that are taken together, with options.
+/// A lock by name, with options.
 ///
-/// Made by [`Client::lock`](crate::Client::lock) and [`Client::lock_all`](crate::Client::lock_all). A wrong name or option is
+/// Made by [`Client::lock`](crate::Client::lock). A wrong name or option is
 /// reported by the first acquire, before anything is sent.
 ///
 /// # Example
@@ -65,6 +73,7 @@ impl<G> Attempt<G> {
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     shell: Shared,
+    /// One, but for the part of a group.
     pub(crate) names: Names,
     pub(crate) owner: Option<Owner>,
     pub(crate) options: Arc<Options>,
@@ -180,11 +189,18 @@ impl Lock {
     ///
     /// Tasks of one client are served in the order they came. Between clients, one that had its turn lets others go first where the
     /// store knows that they wait.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock("invoices").acquire().await?;
+    /// println!("fence {}", guard.fence());
+    /// # Ok(()) }
+    /// ```
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        match self.attempt(Patience::Forever).await? {
-            Attempt::Granted(guard) => Ok(guard),
-            Attempt::Busy(_) => Err(Error::new(ErrorKind::Internal, "acquire", "refused without a limit on waiting")),
-        }
+        self.attempt(Patience::Forever, one_guard).await?.granted().ok_or_else(refused)
     }
 
     /// Asks once, and does not wait.
@@ -201,8 +217,20 @@ impl Lock {
     /// # Fairness
     ///
     /// It does not wait for its turn: it may get a lock that others wait for.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// match client.lock("invoices").try_acquire().await? {
+    ///     leasehold::Attempt::Granted(guard) => println!("fence {}", guard.fence()),
+    ///     leasehold::Attempt::Busy(holder) => println!("{holder}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Attempt, Error> {
-        self.attempt(Patience::Once).await
+        self.attempt(Patience::Once, one_guard).await
     }
 
     /// Waits until the lock is ours, at most this long.
@@ -218,29 +246,82 @@ impl Lock {
     /// # Fairness
     ///
     /// As [`Lock::acquire`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let attempt = client.lock("invoices").acquire_within(Duration::from_secs(2)).await?;
+    /// assert!(!attempt.is_busy());
+    /// # Ok(()) }
+    /// ```
     pub async fn acquire_within(&self, limit: Duration) -> Result<Attempt, Error> {
-        self.attempt(Patience::Until(end_of_wait(limit)?)).await
+        self.attempt(Patience::Until(end_of_wait(limit)?), one_guard).await
     }
 
-    async fn attempt(&self, patience: Patience) -> Result<Attempt, Error> {
+    /// Waits for the lock, does some work under it, and releases it.
+    ///
+    /// The work is dropped when the lock is lost. What it returns is the result; a release that the store did not answer is not an
+    /// error, as it is tried again in the background.
+    ///
+    /// # Errors
+    ///
+    /// Those of the work. Those of [`Lock::acquire`], before it. [`ErrorKind::Lost`] when the lock was lost before the work was done,
+    /// also when that is noticed only at the release.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work, and releases the lock in the background.
+    ///
+    /// # Fairness
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let fence = client.lock("reports").run(async |guard| Ok::<_, leasehold::Error>(guard.fence())).await?;
+    /// println!("done under fence {fence}");
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&Guard) -> Result<T, E>) -> Result<T, E> {
+        let guard = self.acquire().await?;
+        let done = guard.protect(work(&guard)).await;
+        let released = guard.release().await;
+        let done = done??;
+        only_if_held(released)?;
+        Ok(done)
+    }
+
+    /// Asks as an owner of its own, where none was given. `hold` makes the guard of what was granted.
+    pub(crate) async fn attempt<G>(&self, patience: Patience, hold: Hold<G>) -> Result<Attempt<G>, Error> {
         if tracing::enabled!(tracing::Level::DEBUG) {
             let span = tracing::debug_span!("acquire", lock = %self.names.first(), store = %self.shell.0.store.label());
-            return Box::pin(self.attempt_quietly(patience)).instrument(span).await;
+            return Box::pin(self.attempt_quietly(patience, hold)).instrument(span).await;
         }
-        self.attempt_quietly(patience).await
+        self.attempt_quietly(patience, hold).await
     }
 
-    async fn attempt_quietly(&self, patience: Patience) -> Result<Attempt, Error> {
+    async fn attempt_quietly<G>(&self, patience: Patience, hold: Hold<G>) -> Result<Attempt<G>, Error> {
         self.check("acquire")?;
         let owner = match &self.owner {
             Some(owner) => owner.clone(),
             None => random::owner()?,
         };
-        self.attempt_for(owner, patience).await
+        self.attempt_for(owner, patience, hold).await
     }
 
     /// Without looking whether its names and options are good.
-    pub(crate) async fn attempt_for(&self, owner: Owner, patience: Patience) -> Result<Attempt, Error> {
+    pub(crate) async fn attempt_for<G>(
+        &self,
+        owner: Owner,
+        patience: Patience,
+        hold: Hold<G>,
+    ) -> Result<Attempt<G>, Error> {
         let shell = &self.shell.0;
         // A lock that is free is taken without waiting: a loop of them must let other tasks run now and then.
         tokio::task::coop::consume_budget().await;
@@ -268,7 +349,7 @@ impl Lock {
         let holder = match outcome {
             Outcome::Granted(grants) => {
                 // The guard first: from here on, whatever happens, the lock is given back.
-                let guard = Guard::new(shell.clone(), &self.names, owner, &grants);
+                let guard = hold(shell, &self.names, owner, &grants);
                 for (grant, name) in grants.iter().zip(self.names.as_slice()) {
                     shell.tell(|| Event::Granted {
                         name,
@@ -306,6 +387,26 @@ impl Lock {
             return Err(Error::new(ErrorKind::Unfit, operation, what).on_store(shell.store.label()));
         }
         Ok(())
+    }
+}
+
+/// Makes the guard of what was granted, in the order of names.
+pub(crate) type Hold<G> = fn(&Handle, &Names, Owner, &[Grant]) -> G;
+
+fn one_guard(shell: &Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Guard {
+    Guard::new(shell.clone(), names.first().clone(), owner, &grants[0])
+}
+
+pub(crate) fn refused() -> Error {
+    Error::new(ErrorKind::Internal, "acquire", "refused without a limit on waiting")
+}
+
+/// Work that is done was done under the lock, unless its release says otherwise: one that was not answered goes on in the background.
+pub(crate) fn only_if_held(released: Result<(), Error>) -> Result<(), Error> {
+    let is_lost = |error: &Error| error.kind() == ErrorKind::Lost;
+    match released {
+        Err(error) if is_lost(&error) || error.failures().iter().any(is_lost) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Lock, Outcome, Owner, WaitMode};
+use leasehold::{Client, Error, ErrorKind, GroupLock, Outcome, Owner, WaitMode};
 
 use crate::case::{Checked, Failure};
 use crate::chaos::Chaos;
@@ -32,8 +32,8 @@ fn is_bad(error: Option<Error>, why: &str) -> Checked {
 }
 
 /// Every way to take the lock refuses it, and the store hears nothing.
-async fn refused(client: &Client, chaos: &Chaos, lock: Lock, why: &str) -> Checked {
-    let before = chaos.total();
+async fn refused(client: &Client, chaos: &Chaos, lock: impl Into<GroupLock>, why: &str) -> Checked {
+    let (lock, before) = (lock.into(), chaos.total());
     is_bad(lock.acquire().await.err(), why)?;
     is_bad(lock.try_acquire().await.err(), why)?;
     is_bad(lock.acquire_within(Duration::from_secs(1)).await.err(), why)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::{Client, Lock};
+use leasehold::{Client, GroupLock};
 use leasehold_core::backoff::Rng;
 use tokio::task::JoinSet;
 
@@ -63,7 +63,7 @@ async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Drops an acquire after 0, 1, 2, … polls until it is granted, which the limit of the trial waits for; each time nothing is left, and another gets it at once.
-async fn at_every_await(world: &World, lock: impl Fn(&Client) -> Lock) -> Checked {
+async fn at_every_await(world: &World, lock: impl Fn(&Client) -> GroupLock) -> Checked {
     let (client, _chaos) = slow_client(world).await?;
     let other = world.client().await?;
     for polls in 0.. {
@@ -80,7 +80,7 @@ async fn at_every_await(world: &World, lock: impl Fn(&Client) -> Lock) -> Checke
 }
 
 async fn an_acquire_at_every_await(world: World) -> Checked {
-    at_every_await(&world, |client| client.lock("a")).await
+    at_every_await(&world, |client| client.lock("a").into()).await
 }
 
 async fn a_group_at_every_await(world: World) -> Checked {

@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, Fence, Owner};
 use crate::case::{Checked, Need};
 use crate::chaos::{Chaos, Fault, Kind};
 use crate::hand::{Hand, LONG};
-use crate::world::{World, granted, soon};
+use crate::world::{World, granted, granted_all, soon};
 
 crate::cases! {
     async left_to_its_owner needs [Need::OutlivesProcess, Need::SharedReentrance];
@@ -17,7 +17,6 @@ crate::cases! {
     async renewed_without_a_guard needs [Need::SharedReentrance];
     async released_hold_by_hold needs [Need::SharedReentrance];
     async released_at_once needs [Need::SharedReentrance];
-    async several_together needs [Need::SharedReentrance, Need::SeveralNames];
     async by_a_stranger needs [Need::SharedReentrance];
     async of_an_older_grant needs [Need::SharedReentrance, Need::Fences];
     async when_nobody_holds_it;
@@ -40,18 +39,20 @@ async fn left_to_its_owner(world: World) -> Checked {
     let again = granted(&two.lock("a").owned_by(&me)).await?;
     assert_eq!(again.fence(), fence, "the owner re-enters");
     again.release().await?;
-    assert_eq!(two.lock("a").owned_by(&me).release(Some(fence)).await?, 0);
+    assert_eq!(two.detached("a", &me)?.release(Some(fence)).await?, 0);
     world.empty().await
 }
 
 async fn several_left_to_their_owner(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;
-    let guard = granted(&one.lock_all(["a", "b"]).owned_by(&me).lease(MINUTE)).await?;
+    let guard = granted_all(&one.lock_all(["a", "b"]).owned_by(&me).lease(MINUTE)).await?;
     guard.leave().await.map_err(|(_, error)| error)?;
     one.close().await?;
     assert_eq!(two.list("").await?.len(), 2);
-    assert_eq!(two.lock_all(["a", "b"]).owned_by(&me).release(None).await?, 0);
+    for name in ["a", "b"] {
+        assert_eq!(two.detached(name, &me)?.release(None).await?, 0);
+    }
     world.empty().await
 }
 
@@ -80,7 +81,7 @@ async fn left_after_a_lost_answer(world: World) -> Checked {
     chaos.next(Kind::Acquire, 1, Fault::Park);
     let guard = granted(&client.lock("a").owned_by(&me).lease(MINUTE)).await?;
     soon("leave", guard.leave()).await?.map_err(|(_, error)| error)?;
-    assert_eq!(client.lock("a").owned_by(&me).release(None).await?, 0);
+    assert_eq!(client.detached("a", &me)?.release(None).await?, 0);
     chaos.deliver().await;
     assert!(!client.inspect("a").await?.is_held(), "a late sending took it again");
     world.quiet(&client).await
@@ -92,7 +93,7 @@ async fn renewed_without_a_guard(world: World) -> Checked {
     let mut taken = hand.asking_as("a", "me");
     taken.lease = MINUTE;
     let fence = hand.take(&taken).await?.block.first;
-    let mine = client.lock("a").owned_by(&Owner::explicit("me")?);
+    let mine = client.detached("a", &Owner::explicit("me")?)?;
     for fence in [None, Some(fence)] {
         let left = mine.renew(fence, MINUTE * 3).await?;
         assert!(left > MINUTE * 2 && left <= MINUTE * 3, "{left:?}");
@@ -111,7 +112,7 @@ async fn released_hold_by_hold(world: World) -> Checked {
         let taken = hand.asking_as("a", "me");
         hand.take(&taken).await?;
     }
-    let mine = client.lock("a").owned_by(&Owner::explicit("me")?);
+    let mine = client.detached("a", &Owner::explicit("me")?)?;
     for left in [2, 1, 0] {
         assert!(client.lock("a").try_acquire().await?.is_busy());
         assert_eq!(mine.release(None).await?, left);
@@ -127,22 +128,7 @@ async fn released_at_once(world: World) -> Checked {
         let taken = hand.asking_as("a", "me");
         hand.take(&taken).await?;
     }
-    client.lock("a").owned_by(&Owner::explicit("me")?).release_all(None).await?;
-    world.empty().await
-}
-
-/// One name that the owner does not hold does not keep the others from being given back.
-async fn several_together(world: World) -> Checked {
-    let mut hand = Hand::new(&world).await?;
-    let client = world.client().await?;
-    let me = Owner::explicit("me")?;
-    for name in ["a", "c"] {
-        let taken = hand.asking_as(name, "me");
-        hand.take(&taken).await?;
-    }
-    assert!(client.lock_all(["a", "c"]).owned_by(&me).renew(None, LONG * 2).await? > LONG);
-    let error = client.lock_all(["a", "b", "c"]).owned_by(&me).release(None).await.err().ok_or("b was not held")?;
-    assert_eq!((error.kind(), error.lock()), (ErrorKind::NotHolder, Some("b")));
+    client.detached("a", &Owner::explicit("me")?)?.release_all(None).await?;
     world.empty().await
 }
 
@@ -151,7 +137,7 @@ async fn by_a_stranger(world: World) -> Checked {
     let client = world.client().await?;
     let taken = hand.asking_as("a", "me");
     let fence = hand.take(&taken).await?.block.first;
-    let stranger = client.lock("a").owned_by(&Owner::explicit("stranger")?);
+    let stranger = client.detached("a", &Owner::explicit("stranger")?)?;
     for fence in [None, Some(fence)] {
         for error in [
             stranger.renew(fence, LONG).await.err(),
@@ -160,7 +146,7 @@ async fn by_a_stranger(world: World) -> Checked {
         ] {
             let error = error.ok_or("a stranger was let in")?;
             assert_eq!(error.kind(), ErrorKind::NotHolder);
-            assert!(error.to_string().contains("me does"), "it says who holds it: {error}");
+            assert!(error.to_string().contains("\"me\" does"), "it says who holds it: {error}");
         }
     }
     assert_eq!(client.inspect("a").await?.holders[0].holds, Some(1));
@@ -173,7 +159,7 @@ async fn of_an_older_grant(world: World) -> Checked {
     let taken = hand.asking_as("a", "me");
     let fence = hand.take(&taken).await?.block.first;
     let older = Some(Fence::new(fence.get() - 1));
-    let mine = client.lock("a").owned_by(&Owner::explicit("me")?);
+    let mine = client.detached("a", &Owner::explicit("me")?)?;
     for error in
         [mine.renew(older, LONG).await.err(), mine.release(older).await.err(), mine.release_all(older).await.err()]
     {
@@ -185,7 +171,7 @@ async fn of_an_older_grant(world: World) -> Checked {
 
 async fn when_nobody_holds_it(world: World) -> Checked {
     let client = world.client().await?;
-    let mine = client.lock("a").owned_by(&Owner::explicit("me")?);
+    let mine = client.detached("a", &Owner::explicit("me")?)?;
     for error in
         [mine.renew(None, LONG).await.err(), mine.release(None).await.err(), mine.release_all(None).await.err()]
     {
@@ -200,18 +186,16 @@ async fn bad_arguments(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
     let me = Owner::explicit("me")?;
+    let guard = granted(&client.lock("b")).await?;
+    let generated = guard.owner().clone();
+    guard.release().await?;
     let before = chaos.total();
-    let mine = client.lock("a").owned_by(&me);
-    let both = client.lock_all(["a", "b"]).owned_by(&me);
-    let fence = Some(Fence::new(1));
+    let mine = client.detached("a", &me)?;
     for error in [
-        client.lock("a").renew(None, LONG).await.err(),
-        client.lock("a").release(None).await.err(),
-        client.lock("").owned_by(&me).release(None).await.err(),
+        client.detached("a", &generated).err(),
+        client.detached("", &me).err(),
         mine.renew(None, Duration::ZERO).await.err(),
         mine.renew(None, Duration::MAX).await.err(),
-        both.renew(fence, LONG).await.err(),
-        both.release_all(fence).await.err(),
     ] {
         assert_eq!(error.ok_or("it was accepted")?.kind(), ErrorKind::BadArgument);
     }

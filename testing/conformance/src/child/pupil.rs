@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::{Attempt, Client, Guard};
+use leasehold::{Attempt, Client, GroupGuard};
 use tokio::sync::watch;
 
 use super::planted::Planted;
@@ -23,7 +23,7 @@ pub(super) struct Pupil {
     chaos: Chaos,
     pub(super) who: u64,
     pub(super) bug: Planted,
-    guards: Mutex<HashMap<String, Guard>>,
+    guards: Mutex<HashMap<String, GroupGuard>>,
     /// Whether what it records is to end.
     pub(super) enough: watch::Sender<bool>,
 }
@@ -35,11 +35,11 @@ impl Pupil {
         Self { client, chaos, who, bug, guards: Mutex::default(), enough: watch::Sender::new(false) }
     }
 
-    fn guards(&self) -> MutexGuard<'_, HashMap<String, Guard>> {
+    fn guards(&self) -> MutexGuard<'_, HashMap<String, GroupGuard>> {
         self.guards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn taken(&self, slot: &str) -> Result<Guard, Failure> {
+    fn taken(&self, slot: &str) -> Result<GroupGuard, Failure> {
         self.guards().remove(slot).ok_or_else(|| format!("nothing is held under {slot:?}").into())
     }
 
@@ -69,7 +69,7 @@ impl Pupil {
             ["fork", slot, how] => {
                 let guards = self.guards();
                 let guard = guards.get(*slot).ok_or("nothing is held")?;
-                fork::beside(&self.client, guard, *how == "stay")
+                fork::beside(&self.client, &guard.guards()[0], *how == "stay")
             }
             ["count", name, folder, times] => work::count(self, name, folder, times.parse()?).await,
             ["turn", folder, ask @ ..] => work::turn(self, folder, ask).await,
@@ -90,7 +90,7 @@ impl Pupil {
         let (lock, limit) = Ask::read(&self.client, ask)?;
         match attempt(&lock, limit).await? {
             Attempt::Granted(guard) => {
-                let said = format!("granted\t{}", guard.fence());
+                let said = format!("granted\t{}", guard.guards()[0].fence());
                 self.guards().insert(slot.to_owned(), guard);
                 Ok(said)
             }

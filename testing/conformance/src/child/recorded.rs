@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::{Attempt, Guard, LostSignal};
+use leasehold::{Attempt, GroupGuard, LostSignal};
 use leasehold_faults::history::{History, Hold, Stamp, now};
 
 use super::planted::Planted;
@@ -35,10 +35,10 @@ pub(super) async fn record(
         match attempted {
             Ok(Attempt::Granted(guard)) => {
                 let fence = match pupil.bug {
-                    Planted::FirstFence => *first.get_or_insert(guard.fence().get()),
-                    _ => guard.fence().get(),
+                    Planted::FirstFence => *first.get_or_insert(guard.guards()[0].fence().get()),
+                    _ => guard.guards()[0].fence().get(),
                 };
-                let name = guard.name().as_str().to_owned();
+                let name = guard.guards()[0].name().as_str().to_owned();
                 let (who, granted) = (pupil.who, now());
                 let hold = Hold { who, name, fence, asked, granted, valid: None, untold: None, told: None };
                 Turn { pupil, guard, hold }.take(&history, span).await?;
@@ -54,7 +54,7 @@ pub(super) async fn record(
 /// A lock that was granted.
 struct Turn<'a> {
     pupil: &'a Pupil,
-    guard: Guard,
+    guard: GroupGuard,
     hold: Hold,
 }
 

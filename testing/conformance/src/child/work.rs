@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::Guard;
+use leasehold::{GroupGuard, Guard};
 use leasehold_core::backoff::Rng;
 use tokio::task::JoinSet;
 
@@ -59,9 +59,9 @@ pub(super) async fn turn(pupil: &Pupil, folder: &str, ask: &[&str]) -> Result<St
     Ok("done".into())
 }
 
-fn write(pupil: &Pupil, ledger: &Ledger, guard: &Guard) -> Checked {
-    ledger.comes(pupil.who, guard.fence().get())?;
-    ledger.goes(pupil.who, guard.fence().get())
+fn write(pupil: &Pupil, ledger: &Ledger, guard: &GroupGuard) -> Checked {
+    ledger.comes(pupil.who, guard.guards()[0].fence().get())?;
+    ledger.goes(pupil.who, guard.guards()[0].fence().get())
 }
 
 /// Turn after turn, until it is killed.

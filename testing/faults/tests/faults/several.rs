@@ -271,7 +271,7 @@ impl Both {
         Ok(Self { server, file, redis, _folder: folder })
     }
 
-    fn lock(&self) -> leasehold::MultiLock {
+    fn lock(&self) -> leasehold::GroupLock {
         lock_all([self.file.lock("a"), self.redis.lock("b").keep(LEASE)])
     }
 }
@@ -299,7 +299,7 @@ async fn stopped_while_held() -> Checked {
 }
 
 /// The guard is lost, and says by which store; its release says so, and gives the other back.
-async fn ends(both: &Both, guard: leasehold::MultiGuard) -> Checked {
+async fn ends(both: &Both, guard: leasehold::GroupGuard) -> Checked {
     let lost = tokio::time::timeout(STUCK, guard.lost()).await?;
     assert_eq!((lost.name.as_str(), lost.loss), ("b", Loss::TimeEnded));
     assert!(!guard.is_valid() && both.file.inspect("a").await?.is_held());

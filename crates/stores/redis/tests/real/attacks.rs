@@ -246,7 +246,7 @@ async fn no_half_of_a_release() -> Checked {
         let second = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
         let held = first.lock("a").owned_by(&me).lease(600 * S).acquire().await?;
         server.command(&["HINCRBY", "a", "me", "1"])?;
-        let failed = second.lock("a").owned_by(&me).release(None).await.expect_err("it may not");
+        let failed = second.detached("a", &me)?.release(None).await.expect_err("it may not");
         assert_eq!(failed.kind(), ErrorKind::Unfit, "-{lacking}: {failed}");
         assert_eq!(number(&server, &["HINCRBY", "a", "me", "0"])?, 2, "-{lacking}: the failed release was counted");
         held.release().await?;

@@ -105,7 +105,9 @@ async fn no_fence() -> Checked {
                 assert_eq!(after, before, "{layout} {making:?} {how:?}");
                 held.release().await?;
                 client.break_lock("x", how).await?;
-                for tried in [client.lock("x").try_acquire().await, client.lock_all(["w", "x"]).try_acquire().await] {
+                for tried in
+                    [client.lock_all(["x"]).try_acquire().await, client.lock_all(["w", "x"]).try_acquire().await]
+                {
                     assert_names_the_key(&tried.expect_err("it has no fence"), key);
                 }
                 assert_eq!(seen(&server, key)?, before.0, "{layout} {making:?} {how:?}: without reset_fence");

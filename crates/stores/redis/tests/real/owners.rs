@@ -27,13 +27,14 @@ async fn one_that_begins_like_another_is_another() -> Checked {
             let (holder, stranger) = (Owner::explicit(holder)?, Owner::explicit(stranger)?);
             let held = client.lock("x").owned_by(&holder).lease(60 * S).acquire().await?;
             held.leave().await.map_err(|(_, error)| error)?;
-            let theirs = client.lock("x").owned_by(&stranger);
+            let lock = client.lock("x").owned_by(&stranger);
+            let theirs = client.detached("x", &stranger)?;
             refused(theirs.renew(None, 120 * S).await, ErrorKind::NotHolder);
             refused(theirs.release(None).await, ErrorKind::NotHolder);
             refused(theirs.release_all(None).await, ErrorKind::NotHolder);
-            assert!(theirs.try_acquire().await?.is_busy(), "{layout}: {stranger:?} re-entered what {holder:?} holds");
+            assert!(lock.try_acquire().await?.is_busy(), "{layout}: {stranger:?} re-entered what {holder:?} holds");
             assert!(number(&server, &["PTTL", "x"])? <= 60_000, "{layout}: it was renewed");
-            let ours = client.lock("x").owned_by(&holder);
+            let ours = client.detached("x", &holder)?;
             ours.renew(None, 90 * S).await?;
             ours.release(None).await?;
             assert_eq!(number(&server, &["EXISTS", "x"])?, 0);
@@ -54,8 +55,8 @@ async fn those_that_mean_something_else_are_refused() -> Checked {
         // Nor can one be had by giving a lock back that was broken.
         let held = client.lock("x").owned_by(&Owner::explicit("me")?).lease(60 * S).acquire().await?;
         client.break_lock("x", Break::AtLeaseEnd).await?;
-        let lock = client.lock("x").owned_by(&Owner::explicit("leasehold:broken:me")?);
-        assert!(lock.release(None).await.is_err());
+        let stranger = client.detached("x", &Owner::explicit("leasehold:broken:me")?)?;
+        assert!(stranger.release(None).await.is_err());
         assert_eq!(number(&server, &["EXISTS", "x"])?, 1, "{layout}: a stranger freed it");
         drop(held);
     }
@@ -64,12 +65,13 @@ async fn those_that_mean_something_else_are_refused() -> Checked {
 
 /// Everything that an explicit owner can do with a lock is refused.
 async fn all_is_refused(client: &Client, owner: &str) -> Checked {
-    let lock = client.lock("x").owned_by(&Owner::explicit(owner)?);
+    let owner = Owner::explicit(owner)?;
+    let (lock, lease) = (client.lock("x").owned_by(&owner), client.detached("x", &owner)?);
     refused(lock.acquire().await, ErrorKind::BadArgument);
     refused(lock.try_acquire().await, ErrorKind::BadArgument);
-    refused(lock.renew(Some(Fence::new(1)), 120 * S).await, ErrorKind::BadArgument);
-    refused(lock.release(None).await, ErrorKind::BadArgument);
-    refused(lock.release_all(None).await, ErrorKind::BadArgument);
+    refused(lease.renew(Some(Fence::new(1)), 120 * S).await, ErrorKind::BadArgument);
+    refused(lease.release(None).await, ErrorKind::BadArgument);
+    refused(lease.release_all(None).await, ErrorKind::BadArgument);
     Ok(())
 }
 
@@ -93,9 +95,9 @@ async fn spelled_like_a_generated_one() -> Checked {
         let kept = kept_owner(&server, layout)?;
         all_is_refused(&other, &kept).await?;
         // With the request behind it, it is another owner.
-        let longer = other.lock("x").owned_by(&Owner::explicit(format!("{kept}/{kept}"))?);
-        assert!(longer.try_acquire().await?.is_busy());
-        refused(longer.release(None).await, ErrorKind::NotHolder);
+        let longer = Owner::explicit(format!("{kept}/{kept}"))?;
+        assert!(other.lock("x").owned_by(&longer).try_acquire().await?.is_busy());
+        refused(other.detached("x", &longer)?.release(None).await, ErrorKind::NotHolder);
         assert_eq!(kept_owner(&server, layout)?, kept);
         assert!(number(&server, &["PTTL", "x"])? <= 60_000, "{layout}: it was renewed");
         held.release().await?;
@@ -122,11 +124,12 @@ async fn of_another_library() -> Checked {
     let client = Client::connect(&format!("{}?layout=plain", url(&server))).await?;
     for value in ["me/1", "me/", "me/token:x", "me"] {
         server.command(&["SET", "x", value, "PX", "60000"])?;
-        let lock = client.lock("x").owned_by(&Owner::explicit("me")?);
+        let me = Owner::explicit("me")?;
+        let (lock, lease) = (client.lock("x").owned_by(&me), client.detached("x", &me)?);
         assert!(lock.try_acquire().await?.is_busy(), "{value}");
-        refused(lock.renew(None, 120 * S).await, ErrorKind::NotHolder);
-        refused(lock.release(None).await, ErrorKind::NotHolder);
-        refused(lock.release_all(None).await, ErrorKind::NotHolder);
+        refused(lease.renew(None, 120 * S).await, ErrorKind::NotHolder);
+        refused(lease.release(None).await, ErrorKind::NotHolder);
+        refused(lease.release_all(None).await, ErrorKind::NotHolder);
         assert_eq!(server.command(&["GET", "x"])?.text()?, value);
         assert!(number(&server, &["PTTL", "x"])? <= 60_000, "{value}: it was renewed");
     }

@@ -151,7 +151,7 @@ async fn ask_for_it(client: &Client, is_busy: bool, what: &str, is_unchanged: im
 async fn give_it_back(client: &Client, is_busy: bool, what: &str, is_unchanged: impl Fn(&str) -> Checked) -> Checked {
     let not_held = if is_busy { ErrorKind::NotHolder } else { ErrorKind::Unfit };
     for owner in ["me", "name", "h1", "me/1:2"] {
-        let lock = client.lock(NAME).owned_by(&Owner::explicit(owner)?);
+        let lock = client.detached(NAME, &Owner::explicit(owner)?)?;
         for fence in [None, Some(Fence::new(7))] {
             assert!(lock.renew(fence, 60 * S).await.is_err(), "{what}");
             is_unchanged("a renewal")?;
