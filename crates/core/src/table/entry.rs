@@ -353,6 +353,12 @@ impl Entry {
         self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty() && self.leaving.is_empty()
     }
 
+    /// Nobody holds it and nothing is going on with the store, but somebody waits, or may have been granted it.
+    pub(crate) fn is_undecided(&self) -> bool {
+        let Some(wait) = &self.contest else { return false };
+        self.held.is_none() && wait.ask == Ask::Idle && (!wait.queue.is_empty() || wait.series.is_some())
+    }
+
     /// Nobody holds it and nothing is under way to the store, though tasks may sleep in line.
     pub(crate) fn only_waits(&self) -> bool {
         self.held.is_none() && self.leaving.is_empty() && matches!(self.ask, Ask::Idle | Ask::Sleeping(_))

@@ -4,7 +4,6 @@
 //! waits or withdraws, the timer is set, and an entry that nobody needs is forgotten. Nothing that is called from here calls back.
 
 use super::Table;
-use super::entry::Ask;
 use super::types::{Output, Outputs};
 use crate::name::{Name, Names};
 use crate::time::Moment;
@@ -18,23 +17,15 @@ impl Table {
                 return;
             }
             for name in touched {
-                self.pursue(now, &name, out);
                 self.settle(now, &name, out);
             }
         }
     }
 
-    /// Starts asking for the first in line, where nothing stands against it.
+    /// Nobody holds the name here, and nothing is going on with the store: the first in line asks, unless something stands against it.
     fn pursue(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get(name).filter(|entry| entry.held.is_none() && entry.ask == Ask::Idle) else {
-            return;
-        };
-        let Some((id, ticket)) = entry.asker() else {
-            if entry.series.is_some() {
-                self.withdraw(now, name, out);
-            }
-            return;
-        };
+        let Some(entry) = self.entries.get(name) else { return };
+        let Some((id, ticket)) = entry.asker() else { return self.withdraw(now, name, out) };
         let gives_way = entry.give_way > now && entry.series.is_none() && !ticket.want.once;
         match ticket.want.names.clone() {
             Names::One(_) if gives_way => self.await_turn(now, name, None, out),
@@ -47,9 +38,14 @@ impl Table {
         }
     }
 
-    /// Sets the timer of a name, or lets the name go when nothing is left of it.
+    /// Decides what comes next for a name and sets its timer, or lets the name go when nothing is left of it.
     fn settle(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(mut entry) = self.entries.get_mut(name) else { return };
+        if entry.is_undecided() {
+            self.pursue(now, name, out);
+            let Some(decided) = self.entries.get_mut(name) else { return };
+            entry = decided;
+        }
         if entry.is_idle() && entry.series.is_none() && entry.give_way <= now {
             self.timers.reset(name, entry.timer.0, Moment::NEVER);
             if entry.watched || entry.enlisted {
