@@ -28,8 +28,9 @@ pub enum Fencing {
 
 /// What a store can do and promise.
 ///
-/// Built by a store with struct update syntax over [`Capability::NOTHING`], so that a new field defaults to "cannot".
+/// A store starts from [`Capability::NOTHING`] and sets what it can do, so that a new field defaults to "cannot".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Capability {
     /// CP, AP or local.
     pub consistency: Consistency,

@@ -48,8 +48,9 @@ pub enum WaitMode {
     Spinning,
 }
 
-/// How a lock is taken, held and waited for.
+/// How a lock is taken, held and waited for. Start from [`Options::default`] and set what differs.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Kept or fixed, and for how long. Default: kept, 30 s.
     pub term: Term,

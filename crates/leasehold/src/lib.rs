@@ -70,6 +70,11 @@ pub mod quorum {
 }
 
 /// What a store of your own implements, and all that it takes.
+///
+/// # Stability
+///
+/// Unstable: this module, [`Layer`] and [`quorum`] may change in any minor version, also after 1.0. Everything else follows semantic
+/// versioning.
 pub mod port {
     pub use leasehold_core::port::*;
     pub use leasehold_core::{Block, ClientId, Lease, Names, RequestId, StoreOwner, StoreTime};

@@ -261,18 +261,15 @@ impl Plan {
         let lease = Duration::from_nanos(self.lease * chance.pick(&[1, 1, 2, 3]));
         let fixed = chance.permille(self.habits.fixed);
         let max_hold = !fixed && chance.permille(self.habits.max_hold);
-        Options {
-            term: if fixed { Term::Fixed(lease) } else { Term::Kept(lease) },
-            max_hold: max_hold.then(|| Duration::from_nanos(chance.within(200 * MS..2 * SECOND))),
-            at_least: Duration::from_nanos(if chance.permille(self.habits.at_least) {
-                chance.within(MS..300 * MS)
-            } else {
-                0
-            }),
-            wait_mode: if chance.permille(self.habits.spinning) { WaitMode::Spinning } else { WaitMode::Notified },
-            budget: Duration::from_nanos(self.budget),
-            label: None,
-        }
+        let mut options = Options::default();
+        options.term = if fixed { Term::Fixed(lease) } else { Term::Kept(lease) };
+        options.max_hold = max_hold.then(|| Duration::from_nanos(chance.within(200 * MS..2 * SECOND)));
+        let at_least = if chance.permille(self.habits.at_least) { chance.within(MS..300 * MS) } else { 0 };
+        options.at_least = Duration::from_nanos(at_least);
+        let spins = chance.permille(self.habits.spinning);
+        options.wait_mode = if spins { WaitMode::Spinning } else { WaitMode::Notified };
+        options.budget = Duration::from_nanos(self.budget);
+        options
     }
 
     /// An owner: mostly fresh, sometimes one of two that everybody uses.

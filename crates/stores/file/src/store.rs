@@ -22,18 +22,19 @@ use crate::registry::{Registry, Stamps};
 use crate::rows::{self, client_bytes, signed, unsigned};
 
 /// What this store can do and promise.
-pub(crate) const CAPABILITY: Capability = Capability {
-    consistency: Consistency::Local,
-    fencing: Fencing::Always,
-    lost_before: true,
-    hints: true,
-    waiters: true,
-    ordered: false,
-    shared_reentrance: true,
-    server_clock: true,
-    outlives_process: true,
-    several_names: true,
-    ..Capability::NOTHING
+pub(crate) const CAPABILITY: Capability = {
+    let mut capability = Capability::NOTHING;
+    capability.consistency = Consistency::Local;
+    capability.fencing = Fencing::Always;
+    capability.lost_before = true;
+    capability.hints = true;
+    capability.waiters = true;
+    capability.ordered = false;
+    capability.shared_reentrance = true;
+    capability.server_clock = true;
+    capability.outlives_process = true;
+    capability.several_names = true;
+    capability
 };
 
 const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2 \

@@ -18,19 +18,20 @@ use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity
 use crate::config::Config;
 
 /// What this store can do and promise.
-const CAPABILITY: Capability = Capability {
-    consistency: Consistency::Local,
-    fencing: Fencing::Always,
-    lost_before: true,
-    hints: true,
-    waiters: true,
-    ordered: false,
-    shared_reentrance: true,
-    server_clock: true,
-    outlives_process: false,
-    several_names: true,
-    lease_min: Duration::from_millis(10),
-    ..Capability::NOTHING
+const CAPABILITY: Capability = {
+    let mut capability = Capability::NOTHING;
+    capability.consistency = Consistency::Local;
+    capability.fencing = Fencing::Always;
+    capability.lost_before = true;
+    capability.hints = true;
+    capability.waiters = true;
+    capability.ordered = false;
+    capability.shared_reentrance = true;
+    capability.server_clock = true;
+    capability.outlives_process = false;
+    capability.several_names = true;
+    capability.lease_min = Duration::from_millis(10);
+    capability
 };
 
 /// The stores of this process, by name, for as long as somebody is connected.

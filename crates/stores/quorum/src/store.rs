@@ -166,20 +166,19 @@ impl Store for Quorum {
         let every = |has: fn(&Capability) -> bool| self.members.iter().all(|member| has(&member.capability()));
         let quarantine = self.shared.rules.quarantine;
         let longest = all.map(|one| one.lease_max).min().unwrap_or(Capability::NOTHING.lease_max);
-        Capability {
-            consistency: Consistency::Ap,
-            fencing: Fencing::ByClock,
-            lost_before: every(|one| one.lost_before),
-            hints: every(|one| one.hints),
-            waiters: every(|one| one.waiters),
-            server_clock: true,
-            outlives_process: every(|one| one.outlives_process),
-            several_names: every(|one| one.several_names),
-            // A server that forgot must not vote for as long as any lease lasts.
-            lease_max: if quarantine.is_zero() { longest } else { longest.min(quarantine) },
-            longer_leases: (!quarantine.is_zero() && quarantine < longest).then_some(LONGER_LEASES),
-            ..Capability::NOTHING
-        }
+        let mut capability = Capability::NOTHING;
+        capability.consistency = Consistency::Ap;
+        capability.fencing = Fencing::ByClock;
+        capability.lost_before = every(|one| one.lost_before);
+        capability.hints = every(|one| one.hints);
+        capability.waiters = every(|one| one.waiters);
+        capability.server_clock = true;
+        capability.outlives_process = every(|one| one.outlives_process);
+        capability.several_names = every(|one| one.several_names);
+        // A server that forgot must not vote for as long as any lease lasts.
+        capability.lease_max = if quarantine.is_zero() { longest } else { longest.min(quarantine) };
+        capability.longer_leases = (!quarantine.is_zero() && quarantine < longest).then_some(LONGER_LEASES);
+        capability
     }
 
     /// The servers it is made of, in whichever order; where one does not say who it is, nothing is known.

@@ -285,18 +285,17 @@ impl Store for Redis {
     }
 
     fn capability(&self) -> Capability {
-        Capability {
-            consistency: Consistency::Ap,
-            fencing: Fencing::ByClock,
-            lost_before: true,
-            hints: true,
-            waiters: true,
-            shared_reentrance: self.0.layout == Layout::Redisson,
-            server_clock: true,
-            outlives_process: true,
-            several_names: true,
-            ..Capability::NOTHING
-        }
+        let mut capability = Capability::NOTHING;
+        capability.consistency = Consistency::Ap;
+        capability.fencing = Fencing::ByClock;
+        capability.lost_before = true;
+        capability.hints = true;
+        capability.waiters = true;
+        capability.shared_reentrance = self.0.layout == Layout::Redisson;
+        capability.server_clock = true;
+        capability.outlives_process = true;
+        capability.several_names = true;
+        capability
     }
 
     /// What stands behind a prefix in a database of a server, by whichever address. A server draws an id when it starts; one that starts again is another, and so is the
