@@ -59,6 +59,8 @@ fn a_thread_runs_work_and_re_enters() -> Result<(), Error> {
     let fences = lock.run(|outer| lock.run(|inner| Ok::<_, Error>((outer.fence(), inner.fence()))))?;
     assert_eq!(fences.0, fences.1);
     assert!(!client.inspect("a")?.is_held());
+    let both = client.lock_all(["a", "b"]);
+    assert!(both.run(|guard| Ok::<_, Error>(guard.fence("b")))?.is_some());
     let lost = lock.run(|_| client.break_lock("a", Break::Now).map(drop));
     assert_eq!(lost.unwrap_err().kind(), ErrorKind::Lost);
     Ok(())

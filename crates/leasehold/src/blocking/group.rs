@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::{Error, Owner, WaitMode};
 
 use super::{Lock, block_on, may_block, option, this_thread, wait_for};
-use crate::lock::Attempt;
+use crate::lock::{Attempt, only_if_held};
 
 /// Locks of any stores that are taken together, all or none, for the calling thread: the blocking twin of [`crate::lock_all`].
 ///
@@ -82,6 +82,21 @@ impl GroupLock {
     /// As [`crate::GroupLock::acquire_within`].
     pub fn acquire_within(&self, limit: Duration) -> Result<Attempt<GroupGuard>, Error> {
         block_on(self.mine()?.acquire_within(limit)).map(|attempt| attempt.map(GroupGuard::new))
+    }
+
+    /// Waits for all the locks, does some work under them, and releases them: [`Lock::run`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupLock::run`].
+    pub fn run<T, E: From<Error>>(&self, work: impl FnOnce(&GroupGuard) -> Result<T, E>) -> Result<T, E> {
+        let guard = self.acquire()?;
+        let done = work(&guard);
+        let held = guard.guards().iter().find(|guard| !guard.is_valid()).map(|lost| lost.lost_error("run"));
+        let released = guard.release();
+        let done = done?;
+        only_if_held(held.map_or(Ok(()), Err).and(released))?;
+        Ok(done)
     }
 
     fn mine(&self) -> Result<crate::GroupLock, Error> {
