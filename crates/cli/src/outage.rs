@@ -1,6 +1,7 @@
 //! Notices when a store stops answering those who wait for a lock, or answers that too few of its servers vote yet, and when that is
 //! over; says each once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use leasehold::{Capability, Error, ErrorKind, Identity, Layer, Name, Store};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure};
-use crate::{human, output};
+use crate::{human, output, store};
 
 /// A store that answers again sooner is not worth a word.
 const TELL_AFTER: Duration = Duration::from_secs(2);
@@ -27,6 +28,8 @@ struct State {
     away: watch::Sender<Option<Away>>,
     /// What people know, where they know that it is away.
     told: Mutex<Option<Why>>,
+    /// It has answered an acquire: from then on, an outage does not end a wait without a limit.
+    has_answered: AtomicBool,
 }
 
 /// Why nothing is granted.
@@ -63,6 +66,17 @@ impl Away {
     }
 }
 
+impl Away {
+    /// A `--wait` that probably outlasts it, in whole minutes.
+    fn long_enough(&self) -> Duration {
+        let left = match self.why {
+            Why::Silent => Duration::ZERO,
+            Why::TooFewVote(until) => until.saturating_duration_since(Instant::now()),
+        };
+        Duration::from_secs((left.as_secs() / 60 + 2) * 60)
+    }
+}
+
 impl Why {
     fn is_like(self, other: Self) -> bool {
         matches!((self, other), (Self::Silent, Self::Silent) | (Self::TooFewVote(_), Self::TooFewVote(_)))
@@ -72,7 +86,11 @@ impl Why {
 impl Outage {
     /// As far as is known, it answers.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(State { away: watch::Sender::new(None), told: Mutex::new(None) }))
+        Self(Arc::new(State {
+            away: watch::Sender::new(None),
+            told: Mutex::new(None),
+            has_answered: AtomicBool::new(false),
+        }))
     }
 
     /// Whether it does not answer now.
@@ -86,6 +104,9 @@ impl Outage {
             Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum) => Some(error.clone()),
             _ => None,
         };
+        if away.is_none() {
+            self.0.has_answered.store(true, Ordering::Relaxed);
+        }
         self.0.away.send_if_modified(|before| match (before.as_mut(), away) {
             (None, None) => false,
             (Some(_), None) => before.take().is_some(),
@@ -154,7 +175,12 @@ impl Outage {
                             let left = end.saturating_duration_since(Instant::now());
                             format!("the wait ends in {} at the latest", human::span(left))
                         }
-                        _ => "the wait goes on until then".to_owned(),
+                        _ if self.0.has_answered.load(Ordering::Relaxed) => "still waiting".to_owned(),
+                        _ => format!(
+                            "the wait ends after {} of this at its start; --wait {} waits longer",
+                            human::span(store::PATIENCE),
+                            human::span(away.long_enough()).replace(' ', "")
+                        ),
                     };
                     say(&format!("{}; {then}: {}", away.text(store), away.error.message()));
                 }

@@ -37,6 +37,8 @@ pub(crate) struct StoreSettings {
     pub(crate) url: Place,
     /// Nothing was given: it is the file in the user's own state folder.
     pub(crate) is_default: bool,
+    /// It was given with `--store`, not by a variable.
+    pub(crate) is_by_flag: bool,
     /// For a URL that has none.
     pub(crate) password: Option<Password>,
 }
@@ -91,7 +93,10 @@ impl Settings {
         let url = given.map_or_else(|| default_store(environment), Ok)?;
         let url = Place(if common.no_create { without_creation(url) } else { url });
         let password = given_password(common, environment)?;
-        Ok(Self { store: StoreSettings { url, is_default, password }, verbose: common.verbose })
+        Ok(Self {
+            store: StoreSettings { url, is_default, is_by_flag: common.store.is_some(), password },
+            verbose: common.verbose,
+        })
     }
 }
 

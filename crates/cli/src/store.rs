@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, ClientBuilder, Error, Name, Owner};
 
 use crate::exit::{Exit, Failure};
-use crate::run::Signals;
+use crate::run::{self, Here, Signals};
 use crate::settings::{Password, Settings, StoreSettings};
 use crate::waiting::{Limit, Waiting};
 use crate::{events, human, names, output};
 
-/// How long a store is tried that does not answer, where there is no limit on waiting.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a store is tried that does not answer, where there is no limit on waiting. The library gives an acquire as long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two tries.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 /// How long a command waits at its end for what is still open with the store.
 const CLOSING: Duration = Duration::from_secs(5);
 /// After this long, people are told that it does.
@@ -47,8 +47,13 @@ pub(crate) enum Seen {
 /// Connects for a command that takes no lock. A store that is not there is not made for that: its URL may be mistyped.
 pub(crate) async fn look(settings: &Settings) -> Result<Seen, Failure> {
     let Some(label) = leasehold::unmade(settings.store.url.as_str())? else {
-        return connect(settings).await.map(Seen::Store);
+        let client = connect(settings).await?;
+        if run::is_nested() {
+            warn_of_another_store(settings, &Here::of(&client).await);
+        }
+        return Ok(Seen::Store(client));
     };
+    warn_of_another_store(settings, &Here::unmade(&label));
     let whose = if settings.verbose > 0 && settings.store.is_default { PER_USER } else { "" };
     output::note(&format!("{label} is not there yet; the first lock makes it{whose}"));
     Ok(Seen::Unmade(label))
@@ -68,8 +73,20 @@ pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) ->
     if is_alone(&client) {
         let what = "is seen by this process alone, so this lock keeps no other out; --store file:PATH does";
         output::note(&format!("{} {what}", client.store_label()));
+    } else if run::is_nested() {
+        warn_of_another_store(settings, &Here::of(&client).await);
     }
     Ok(client)
+}
+
+/// A command inside a `run` does not inherit its `--store`: on another store, its locks do not exclude those of the same script.
+fn warn_of_another_store(settings: &Settings, here: &Here) {
+    let Some(outer) = run::store_around(here).filter(|_| !settings.store.is_by_flag) else { return };
+    output::note(&format!(
+        "warning: the surrounding run holds its locks in {outer}; this command uses {}. Pass --store here too, or export \
+         LEASEHOLD_STORE",
+        here.label()
+    ));
 }
 
 async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Client, GroupGuard, GroupLock, Holder, Name};
+use leasehold::{Attempt, Client, Error, GroupGuard, GroupLock, Holder, Name};
 
 use crate::args::WaitArgs;
 use crate::exit::{Exit, Failure};
 use crate::outage::Outage;
 use crate::output::{Rows, row};
 use crate::run::Signals;
-use crate::{hints, human, spinner};
+use crate::{hints, human, spinner, store};
 
 /// How long to wait, and since when.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Waiting {
             match self.limit {
                 Limit::Once => lock.try_acquire().await,
                 Limit::Within(limit) => lock.acquire_within(limit.saturating_sub(self.began.elapsed())).await,
-                Limit::Forever => lock.acquire().await.map(Attempt::Granted),
+                Limit::Forever => self.acquire(lock).await,
             }
         };
         tokio::select! {
@@ -78,6 +78,17 @@ impl Waiting {
                 taken.map_err(Into::into)
             }
             given_up = spinner::show(client, names, self) => Err(given_up),
+        }
+    }
+
+    /// An acquire gives up a store that has never answered it; a longer `--patience` tries again.
+    async fn acquire(&self, lock: &GroupLock) -> Result<Attempt<GroupGuard>, Error> {
+        let is_patient = || self.patience.is_some_and(|patience| self.began.elapsed() < patience);
+        loop {
+            match lock.acquire().await {
+                Err(error) if error.is_retryable() && is_patient() => tokio::time::sleep(store::PAUSE).await,
+                done => return done.map(Attempt::Granted),
+            }
         }
     }
 

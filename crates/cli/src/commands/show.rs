@@ -56,7 +56,7 @@ fn longer(row: &Row) -> &'static str {
 
 fn text(row: &Row) -> String {
     if row.held != Some(true) {
-        return format!("{} is free", human::plain(&row.name));
+        return format!("{:?} is free on {}", row.name, human::plain(&row.store));
     }
     let milliseconds = |span: Option<u64>| span.map(|span| human::span(std::time::Duration::from_millis(span)));
     let facts = [
@@ -73,7 +73,7 @@ fn text(row: &Row) -> String {
         ("store", Some(human::plain(&row.store))),
     ];
     let known = facts.into_iter().filter_map(|(fact, value)| Some(format!("\n  {:<9}{}", format!("{fact}:"), value?)));
-    format!("{} {}{}", human::plain(&row.name), how(row), known.collect::<String>())
+    format!("{:?} {}{}", row.name, how(row), known.collect::<String>())
 }
 
 #[cfg(test)]

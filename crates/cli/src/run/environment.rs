@@ -95,6 +95,15 @@ impl Here {
         let id = identity.map(|identity| format!("{identity:?}?{options}"));
         Self { label, id }
     }
+
+    /// A store that does not exist yet: it has no identity.
+    pub(crate) fn unmade(label: &str) -> Self {
+        Self { label: label.to_owned(), id: None }
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
 }
 
 /// A `run` around this one.
@@ -207,6 +216,18 @@ impl Around {
         }
         if told.is_empty() { String::new() } else { serde_json::to_string(&told).unwrap_or_default() }
     }
+}
+
+/// Whether this process is inside a `run`, as its variables tell.
+pub(crate) fn is_nested() -> bool {
+    !Around::of_process().0.is_empty()
+}
+
+/// The store of the nearest `run` around this process, if none around it uses this one.
+pub(crate) fn store_around(here: &Here) -> Option<String> {
+    let around = Around::of_process();
+    let is_same = around.0.iter().any(|outer| outer.is_on(&here.label, here.id.as_ref()));
+    around.0.into_iter().next().filter(|_| !is_same).map(|outer| outer.store)
 }
 
 /// Whether this process is inside a `run` that holds this name as this owner.

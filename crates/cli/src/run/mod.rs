@@ -26,7 +26,7 @@ mod times;
 mod wake;
 
 pub(crate) use destination::Destination;
-pub(crate) use environment::{Here, held_around, is_inside, store_variables, variables};
+pub(crate) use environment::{Here, held_around, is_inside, is_nested, store_around, store_variables, variables};
 pub(crate) use job::own_group;
 pub(crate) use lock_check::after_break as loss_after_break;
 pub(crate) use orphan::OrphanRelease;

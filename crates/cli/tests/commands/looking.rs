@@ -15,7 +15,7 @@ fn a_free_name_is_said_to_be_free() {
     for unknown in ["owner", "label", "fence", "holds", "broken", "lease_ms", "left_ms", "host", "pid", "since"] {
         assert_eq!(row[unknown], Value::Null, "{unknown}");
     }
-    assert_eq!(place.run(&["show", "a"]).is(0).out, "a is free\n");
+    assert_eq!(place.run(&["show", "a"]).is(0).out, format!("\"a\" is free on {}\n", place.store()));
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn show_says_all_that_is_known() {
     place.run(&["acquire", "a", "--owner", "me", "--label", "nightly", "--lease", "1m"]).is(0);
     let text = place.run(&["show", "a"]);
     for words in
-        ["a is held", "me", "nightly", "process:", "fence:", "holds:", "since:", "lease:   1m", "left:", "waiters:"]
+        ["\"a\" is held", "me", "nightly", "process:", "fence:", "holds:", "since:", "lease:   1m", "left:", "waiters:"]
     {
         text.is(0).says(words);
     }
@@ -41,7 +41,7 @@ fn looking_makes_no_store() {
     for (args, code, out) in [
         (&["list"][..], 0, ""),
         (&["list", "--json"], 0, ""),
-        (&["show", "a"], 0, "a is free\n"),
+        (&["show", "a"], 0, &*format!("\"a\" is free on {store}\n")),
         (&["break", "a", "--yes"], 0, "\"a\" is free: there was nothing to break\n"),
         (&["break", "a"], 64, ""),
         (&["renew", "a", "--owner", "me"], 77, ""),

@@ -70,7 +70,7 @@ fn a_wait_says_that_the_server_is_away_and_back() -> Checked {
     until_one_waits(&url, "a");
     server.kill()?;
     let away = waiter.line();
-    assert!(away.contains(&format!("{url} has not answered for")) && away.contains("the wait goes on"), "{away}");
+    assert!(away.contains(&format!("{url} has not answered for")) && away.contains("; still waiting: "), "{away}");
     // One who is killed with its server forgets, so that the wait has its end.
     server.restart_empty()?;
     let back = waiter.line();

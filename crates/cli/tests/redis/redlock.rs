@@ -150,6 +150,9 @@ fn a_quarantine_ends_every_command_alike() -> Checked {
     given_up.fails(69, "gave up waiting", "quarantine");
     let of_last = given_up.err.lines().rev().find(|line| line.contains("gave up")).ok_or("it did not give up")?;
     assert!(of_last.contains("too few of its servers vote yet: enough of them do in 59m"), "{of_last}");
+    // Nobody is told that the wait goes on where it does not.
+    let ended = run(&store, &["run", "a", "--", "true"]);
+    assert!(ended.is(69).err.contains("the wait ends after 10s of this at its start; --wait 1h"), "{ended:?}");
     // With one that is silent, two that do not vote yet are still a majority; with two, it is an outage.
     servers[0].kill()?;
     let waits = run(&store, &["run", "a", "--patience", "3s", "--", "true"]);

@@ -372,6 +372,34 @@ fn several_names_that_are_joined_are_kept_from_others_for_at_least_so_long() {
     assert!(!place.is_free("a") && !place.is_free("b"));
 }
 
+/// `--store` is not inherited: without a word, the inner lock would exclude nobody of the outer store.
+#[test]
+fn another_store_inside_is_told() {
+    let place = Place::new();
+    let other = format!("file:{}", place.path("other.db").display());
+    let inside = |line: &str| {
+        let mut run = place.run("a --store", &[]);
+        run.arg(&other).args(["-c", line]);
+        let ran = output(run);
+        (code(&ran), stderr(&ran))
+    };
+    let warning = format!(
+        "leasehold: warning: the surrounding run holds its locks in {other}; this command uses {}. Pass --store here too, or \
+         export LEASEHOLD_STORE\n",
+        place.store()
+    );
+    for line in [r#""$LEASEHOLD" run b -- true"#, r#""$LEASEHOLD" show b"#, r#""$LEASEHOLD" acquire b"#] {
+        let (code, said) = inside(line);
+        assert!(code == 0 && said.ends_with(&warning), "{line}: {said}");
+    }
+    for line in [
+        format!(r#""$LEASEHOLD" run b --store {other} -- true"#),
+        format!(r#""$LEASEHOLD" show b --store {}"#, place.store()),
+    ] {
+        assert_eq!(inside(&line), (0, String::new()), "{line}");
+    }
+}
+
 /// Otherwise its command would go on beside the next holder until the next renewal.
 #[test]
 fn nobody_releases_the_lock_of_a_run_by_its_owner() {
