@@ -4,6 +4,7 @@ mod bench;
 mod locks;
 mod run;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -154,6 +155,16 @@ pub(crate) struct ManArgs {
     pub(crate) command: Option<String>,
 }
 
+/// `leasehold help run` is `leasehold run --help`.
+pub(crate) fn with_help_as_flag(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    if words.get(1).is_some_and(|word| word == "help") && words.len() <= 3 {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
+}
+
 /// Reads a duration as people write it.
 fn duration(text: &str) -> Result<Duration, String> {
     if text.starts_with(['+', '-']) {
@@ -193,6 +204,14 @@ mod tests {
             let words = std::iter::once("leasehold").chain(line.split(' '));
             assert!(Cli::try_parse_from(words).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn help_is_a_command_too() {
+        let given = |line: &str| with_help_as_flag(line.split(' ').map(OsString::from));
+        assert_eq!(given("leasehold help"), ["leasehold", "--help"]);
+        assert_eq!(given("leasehold help run"), ["leasehold", "run", "--help"]);
+        assert_eq!(given("leasehold show help"), ["leasehold", "show", "help"]);
     }
 
     #[test]

@@ -41,10 +41,19 @@ pub(crate) fn note(text: &str) {
 pub(crate) fn failed_renewals(span: Duration) -> Option<String> {
     let state = State::lock();
     let since = SystemTime::now().checked_sub(span)?;
-    let recent = state.failures.iter().filter(|(at, _)| *at >= since);
-    let said: Vec<String> =
-        recent.map(|(at, why)| format!("at {} ({why})", rfc3339(*at).unwrap_or_default())).collect();
-    (!said.is_empty()).then(|| format!("renewals failed {}", said.join(", ")))
+    let recent: Vec<&(SystemTime, String)> = state.failures.iter().filter(|(at, _)| *at >= since).collect();
+    let each: Vec<String> = recent.chunk_by(|(_, one), (_, next)| one == next).map(failed_alike).collect();
+    (!each.is_empty()).then(|| each.join("; "))
+}
+
+/// Renewals that failed one after the other, for the same reason.
+fn failed_alike(failures: &[&(SystemTime, String)]) -> String {
+    let (at, why) = failures[0];
+    let at = rfc3339(*at).unwrap_or_default();
+    match failures.len() {
+        1 => format!("a renewal failed at {at}: {why}"),
+        count => format!("{count} renewals failed since {at}: {why}"),
+    }
 }
 
 /// Waits until all that was to be printed is, but not for a reader who does not read.

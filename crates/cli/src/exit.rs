@@ -99,6 +99,7 @@ impl From<Error> for Failure {
         if let Some(hint) = error.hint() {
             message = message.trim_end_matches(&format!("; hint: {hint}")).to_owned();
         }
+        let message = hints::with_flags(&message);
         let hint = match error.hint() {
             Some(hint) => hints::on_the_command_line(hint, error.lock()),
             None => usual_hint(error.kind(), error.lock()),

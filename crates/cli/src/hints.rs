@@ -7,6 +7,9 @@ use crate::args::CommonArgs;
 /// The flags that named the store of this command, without credentials: a hint that names another command repeats them.
 static STORE_FLAGS: OnceLock<Vec<String>> = OnceLock::new();
 
+/// Whether `--no-create` was given: it sets `create=no` in the URL.
+static NO_CREATE: OnceLock<()> = OnceLock::new();
+
 /// How the command line does what a hint of the library names.
 enum Here {
     Words(&'static str),
@@ -47,13 +50,21 @@ const NAME: &str = "NAME";
 
 /// Remembers how the store was given. A variable is there for the next command as well, and what is no URL names no store.
 pub(crate) fn remember_store(common: &CommonArgs) {
+    if common.no_create {
+        // A process has one command line.
+        let _ = NO_CREATE.set(());
+    }
     let Some(url) = common.store.as_deref().and_then(|url| leasehold::without_password(url).ok()) else { return };
     let mut flags = vec!["--store".to_owned(), url];
     if let Some(file) = common.password_file.as_deref().and_then(|file| file.to_str()) {
         flags.extend(["--password-file".to_owned(), file.to_owned()]);
     }
-    // A process has one command line.
     let _ = STORE_FLAGS.set(flags);
+}
+
+/// A text of the library that names an option of the URL names the flag that set it.
+pub(crate) fn with_flags(text: &str) -> String {
+    if NO_CREATE.get().is_some() { text.replace("create=no", "--no-create") } else { text.to_owned() }
 }
 
 fn store_flags() -> &'static [String] {
@@ -62,7 +73,7 @@ fn store_flags() -> &'static [String] {
 
 /// A hint of the library in the words of the command line; `name` is the lock that it is about, where it is about one.
 pub(crate) fn on_the_command_line(hint: &str, name: Option<&str>) -> String {
-    let mut said = hint.to_owned();
+    let mut said = with_flags(hint);
     for (library, here) in ON_THE_COMMAND_LINE {
         if said.contains(library) {
             said = said.replace(library, &here.text(name));
@@ -115,7 +126,12 @@ fn is_plain(word: &str) -> bool {
 }
 
 fn quoted(word: &str) -> String {
-    if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if is_plain(word) { word.to_owned() } else { in_quotes(word) }
+}
+
+/// One word for a shell, always in quotes.
+pub(crate) fn in_quotes(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

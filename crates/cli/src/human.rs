@@ -15,15 +15,24 @@ pub(crate) fn span(span: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// Who it is: `nightly on host7 (process 4711)`, or `process 4711 on host7` where nobody gave it a name.
+/// Who it is: `"nightly" on host7 (process 4711)`, or `process 4711 on host7` where nobody gave it a name. The process of an `acquire`
+/// has ended: `owner 714c12ab… (acquired by process 4711 on host7)`.
 pub(crate) fn holder(holder: &Holder) -> String {
     let host = holder.host.as_ref().map(|host| format!(" on {}", plain(host))).unwrap_or_default();
-    match (name_of(holder), holder.pid) {
-        (Some(name), Some(pid)) => format!("{}{host} (process {pid})", plain(name)),
-        (Some(name), None) => format!("{}{host}", plain(name)),
-        (None, Some(pid)) => format!("process {pid}{host}"),
-        (None, None) => format!("{}{host}", plain(holder.owner.as_deref().unwrap_or("somebody"))),
+    let process = |pid| format!("process {pid}{host}");
+    let owner = holder.owner.as_deref();
+    match (name_of(holder), holder.pid, owner.filter(|owner| settings::is_of_acquire(owner))) {
+        (Some(name), Some(pid), _) => format!("{name:?}{host} (process {pid})"),
+        (Some(name), None, _) => format!("{name:?}{host}"),
+        (None, Some(pid), Some(owner)) => format!("owner {} (acquired by {})", short(owner), process(pid)),
+        (None, Some(pid), None) => process(pid),
+        (None, None, _) => format!("{}{host}", plain(owner.unwrap_or("somebody"))),
     }
+}
+
+/// The first digits of a random owner: `714c12ab…`.
+pub(crate) fn short(owner: &str) -> String {
+    format!("{}…", owner.chars().take(8).collect::<String>())
 }
 
 /// What somebody called it: a label, or an owner that was not made of random digits.
@@ -33,7 +42,7 @@ pub(crate) fn name_of(holder: &Holder) -> Option<&str> {
     holder.label.as_deref().or_else(|| holder.owner.as_deref().filter(chosen))
 }
 
-/// Why it is not free: `held by nightly on host7 (process 4711), for 2m 5s`, that it was broken and the lease goes on, or that it lingers
+/// Why it is not free: `held by "nightly" on host7 (process 4711), for 2m 5s`, that it was broken and the lease goes on, or that it lingers
 /// after its last holder.
 pub(crate) fn taken(by: &Holder) -> String {
     match (by.lingers(), by.owner.is_some()) {
@@ -44,11 +53,19 @@ pub(crate) fn taken(by: &Holder) -> String {
     }
 }
 
-/// Who it is, and for how long: `nightly on host7 (process 4711), for 2m 5s`.
+/// Who it is, and for how long: `"nightly" on host7 (process 4711), for 2m 5s`.
 pub(crate) fn held(by: &Holder) -> String {
     match held_for(by) {
         Some(long) => format!("{}, for {}", holder(by), span(long)),
         None => holder(by),
+    }
+}
+
+/// The same while waiting: `held for 2m 5s by "nightly" on host7 (process 4711)`.
+pub(crate) fn taken_for(by: &Holder) -> String {
+    match held_for(by).filter(|_| !by.is_broken()) {
+        Some(long) => format!("held for {} by {}", span(long), holder(by)),
+        None => taken(by),
     }
 }
 

@@ -39,7 +39,7 @@ fn run() -> Exit {
     if let Some(exit) = run::helper() {
         return exit;
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(args::with_help_as_flag(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return output::usage(&error),
     };

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::args::{Cli, JsonForm};
 use crate::exit::{Exit, Failure};
-use crate::{human, names};
+use crate::{hints, human, names};
 
 pub(crate) use json::{json, json_bytes};
 pub(crate) use row::{Row, Rows};
@@ -119,6 +119,8 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
+    // It would make a mistyped flag an argument.
+    let text = text.split("\n\n").filter(|part| !part.starts_with("  tip: to pass '")).collect::<Vec<_>>().join("\n\n");
     failure(&Failure::usage(text.trim_end()).with_hint(instead(error)));
     Exit::USAGE
 }
@@ -134,7 +136,10 @@ fn instead(error: &clap::Error) -> String {
     match error.kind() {
         ErrorKind::ArgumentConflict => format!("give one of the two; {help} says what each does"),
         ErrorKind::MissingRequiredArgument => format!("give {argument} as well; {help} says what it is"),
-        ErrorKind::InvalidSubcommand => commands(),
+        ErrorKind::InvalidSubcommand => meant(error).unwrap_or_else(commands),
+        ErrorKind::InvalidValue if wrong.as_deref() == Some("") && kind == "D" => {
+            format!("write it like '{} 10s'", argument.trim_end_matches(" D"))
+        }
         ErrorKind::InvalidValue if wrong.as_deref() == Some("") => format!("write it like '{argument}'"),
         ErrorKind::InvalidValue => format!("give one of the possible values; {help} says what each is"),
         ErrorKind::ValueValidation if kind == "D" => "write it like 250ms, 10s or 5m".to_owned(),
@@ -142,6 +147,18 @@ fn instead(error: &clap::Error) -> String {
         ErrorKind::ValueValidation if kind == "N" => "give a whole number".to_owned(),
         _ => format!("{help} says what can be given"),
     }
+}
+
+/// The command that other programs call so.
+fn meant(error: &clap::Error) -> Option<String> {
+    let command = match context(error, ContextKind::InvalidSubcommand)?.as_str() {
+        "lock" | "exec" | "with" => "run",
+        "unlock" | "free" => "release",
+        "status" | "info" | "get" => "show",
+        "ls" => "list",
+        _ => return None,
+    };
+    Some(format!("did you mean 'leasehold {command}'? {}", commands()))
 }
 
 fn commands() -> String {
@@ -184,6 +201,12 @@ fn no_command(error: &clap::Error) -> Option<Failure> {
         }
         ErrorKind::UnknownArgument if !line.iter().any(|word| word == "--") => {
             let word = value(ContextKind::InvalidArg)?;
+            if let Some(shell) = line.iter().position(|word| word == "-c").filter(|_| !word.starts_with('-')) {
+                let hint = format!("quote the whole line: -c {}", hints::in_quotes(&line[shell + 1..].join(" ")));
+                return Some(
+                    Failure::usage(format!("{word:?} was not expected: -c takes one argument")).with_hint(hint),
+                );
+            }
             // What looks like a flag may be a mistyped one of ours.
             let found = line.iter().position(|other| *other == word).filter(|_| !word.starts_with('-'))?;
             let (before, command) = (line[at + 1..found].join(" "), line[found..].join(" "));

@@ -206,7 +206,12 @@ const RUN: &str = "run-";
 
 /// Whether a `run` generated this owner.
 pub(crate) fn is_of_run(owner: &str) -> bool {
-    owner.strip_prefix(RUN).is_some_and(|bits| bits.len() == 32 && bits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    owner.strip_prefix(RUN).is_some_and(is_of_acquire)
+}
+
+/// Whether an `acquire` without `--owner` generated this owner.
+pub(crate) fn is_of_acquire(owner: &str) -> bool {
+    owner.len() == 32 && owner.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn fresh() -> Result<String, Failure> {

@@ -55,7 +55,7 @@ async fn message(client: &Client, names: &[Name]) -> String {
         match client.inspect(name.as_str()).await {
             Ok(status) => {
                 if let Some(holder) = status.holders.first().or(status.lingers.as_ref()) {
-                    return format!("waiting for {:?}, {}", name.as_str(), human::taken(holder));
+                    return format!("waiting for {:?} ({})", name.as_str(), human::taken_for(holder));
                 }
             }
             Err(_) => return format!("waiting for {:?}; the store does not answer", name.as_str()),

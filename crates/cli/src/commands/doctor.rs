@@ -22,10 +22,12 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
     runtime::block_on(async {
         let (mut checks, unreachable) = match store::builder(settings).examine().await {
             Err(error) if error.is_retryable() => (vec![connection(&error)], Some(Exit::of(error.kind()))),
-            examined => (examined?, None),
+            Err(error) => return Err(examined_in_vain(error)),
+            Ok(checks) => (checks, None),
         };
         for check in &mut checks {
-            check.advice = check.advice.take().map(|advice| hints::on_the_command_line(&advice, None));
+            let advice = check.advice.take().map(|advice| hints::on_the_command_line(&advice, None));
+            check.advice = advice.map(|advice| if is_of_doctor(&advice) { SEE_OTHERS.to_owned() } else { advice });
         }
         if settings.store.is_default {
             checks.insert(0, per_user());
@@ -42,6 +44,21 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
         let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
         Ok(unreachable.unwrap_or(if fails { Exit::UNFIT } else { Exit::DONE }))
     })
+}
+
+/// What a check advises instead of running `doctor`.
+const SEE_OTHERS: &str = "see the other checks";
+
+fn is_of_doctor(advice: &str) -> bool {
+    advice.contains(&hints::doctor())
+}
+
+fn examined_in_vain(error: Error) -> Failure {
+    let failure = Failure::from(error);
+    match failure.hint.as_deref().is_some_and(is_of_doctor) {
+        true => failure.with_hint("--store URL or LEASEHOLD_STORE names another store"),
+        false => failure,
+    }
 }
 
 /// A store that is not there is a finding like any other.

@@ -70,8 +70,10 @@ fn lost(client: &Client, guard: &GroupGuard, loss: Loss, lease: Duration) -> Fai
     let lost = names::lost(guard);
     let (names, store) = (names::join(&lost), client.store_label());
     let failed = events::failed_renewals(lease).map(|failed| format!("; {failed}")).unwrap_or_default();
-    Failure::new(Exit::LOST, format!("lost {names:?} on {store}: {why}{failed}"))
-        .with_hint(format!("another may hold it by now; {} says who", hints::show(lost[0].as_str())))
+    Failure::new(Exit::LOST, format!("lost {names:?} on {store}: {why}{failed}")).with_hint(format!(
+        "the work may be incomplete, and another holder may have run at the same time; {} shows who has the lock now",
+        hints::show(lost[0].as_str())
+    ))
 }
 
 async fn say(client: &Client, guard: &GroupGuard, json: bool) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Row};
 use crate::settings::Settings;
 use crate::store::Seen;
-use crate::{hints, human, runtime, store};
+use crate::{hints, human, runtime, settings, store};
 
 pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure> {
     runtime::block_on(async {
@@ -53,7 +53,7 @@ fn nothing(prefix: &str, label: &str) -> String {
 
 const HEADER: [&str; 9] = ["NAME", "HOLDER", "HOST", "PROCESS", "HOLDS", "FENCE", "HELD FOR", "LEFT", "WAITERS"];
 /// What a narrow terminal does without, the least important first.
-const SPARED: [&str; 6] = ["PROCESS", "HOLDS", "HOST", "FENCE", "WAITERS", "HELD FOR"];
+const SPARED: [&str; 6] = ["HOLDS", "FENCE", "HOST", "WAITERS", "HELD FOR", "PROCESS"];
 /// How wide a terminal is that does not say.
 const USUAL_WIDTH: u16 = 80;
 /// A blank at either side of a cell.
@@ -98,12 +98,14 @@ fn leave_out(table: &mut Table, width: u16) {
     }
 }
 
-/// Random digits say nothing to people: then it is the process that they know.
+/// Random digits say nothing to people: then it is the process that they know, in a column of its own.
 fn who(holder: &Holder) -> Option<String> {
-    match (human::name_of(holder), holder.pid) {
+    match (human::name_of(holder), holder.owner.as_deref()) {
         (Some(name), _) => Some(human::plain(name)),
-        (None, Some(pid)) => Some(format!("process {pid}")),
-        (None, None) => holder.owner.as_deref().map(human::plain),
+        (None, Some(owner)) if settings::is_of_run(owner) => Some("run".to_owned()),
+        (None, Some(owner)) if settings::is_of_acquire(owner) => Some(human::short(owner)),
+        (None, owner) if holder.pid.is_none() => owner.map(human::plain),
+        (None, _) => None,
     }
 }
 

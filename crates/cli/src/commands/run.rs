@@ -265,7 +265,7 @@ impl Run<'_> {
     fn lost(&self, names: &[Name], client: &Client, why: &str) -> Failure {
         let what = format!("lost {:?} on {}: {why}", names::join(names), client.store_label());
         Failure::new(Exit::other(self.args.lost_exit), what).with_hint(format!(
-            "its work may be half done, or another's beside it; {} says who has the lock now",
+            "the work may be incomplete, and another holder may have run at the same time; {} shows who has the lock now",
             names.first().map_or_else(hints::show_any, |name| hints::show(name.as_str()))
         ))
     }

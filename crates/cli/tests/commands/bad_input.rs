@@ -10,6 +10,7 @@ fn wrong_usage_ends_with_64() {
     for (args, words) in [
         (&["show", "a", "--store", "nowhere://x"][..], "known are"),
         (&["show", "a", "--store", "nothing"], "scheme"),
+        (&["show", "a", "--store", "rediss://host"], "TLS is not supported yet"),
         (&["show", "a", "--store", "file:"], "path"),
         (&["show", "a", "--store", "memory:?keep=soon"], "250ms"),
         (&["show", "a", "--store", "memory:?nonsense=1"], "nonsense"),
@@ -124,6 +125,27 @@ fn run_without_a_command_says_so() {
     without.fails(64, "after '--'").fails(64, "'leasehold run x --no-wait -- echo hello -n'");
     place.run(&["run", "x", "--nonsense", "--", "true"]).fails(64, "--nonsense");
     place.run(&["run"]).fails(64, "NAME");
+    let unquoted = place.run(&["run", "x", "-c", "echo", "hi"]);
+    unquoted.fails(64, "-c takes one argument\nhint: quote the whole line: -c 'echo hi'\n");
+}
+
+#[test]
+fn what_was_meant_is_suggested() {
+    let place = Place::new();
+    for (given, meant) in [("unlock", "release"), ("status", "show"), ("lock", "run")] {
+        place.run(&[given, "a"]).fails(64, &format!("hint: did you mean 'leasehold {meant}'? the commands are"));
+    }
+    let mistyped = place.run(&["acquire", "a", "--timeout", "3s"]);
+    assert!(!mistyped.fails(64, "--timeout").err.contains("as a value"), "{mistyped:?}");
+    place.run(&["acquire", "a", "--wait"]).fails(64, "write it like '--wait 10s'");
+    let help = place.run(&["help", "show"]);
+    assert_eq!(help.is(0).out, place.run(&["show", "--help"]).is(0).out);
+    let missing =
+        place.run(&["acquire", "a", "--no-create", "--store", &format!("file:{}", place.path("x.db").display())]);
+    missing.fails(
+        78,
+        "and --no-create is set\nhint: check the path; without --no-create, the first lock creates the file",
+    );
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_lock_that_lingers_is_shown_as_taken_with_who_held_it_last() {
     let listed = place.run(&["list", "--json"]).is(0).json_lines();
     assert_eq!((listed.len(), &listed[0]["owner"], &listed[0]["held"]), (1, &"me".into(), &true.into()));
     place.run(&["list"]).is(0).says("nightly").says("lingers");
-    place.run(&["show", "a"]).is(0).says("a lingers").says("nightly").says("left:");
+    place.run(&["show", "a"]).is(0).says("\"a\" lingers").says("nightly").says("left:");
     place.run(&["acquire", "a", "--no-wait"]).fails(75, "lingering");
     place.run(&["release", "a", "--owner", "me"]).fails(77, "it lingers");
     place.run(&["break", "a"]).fails(64, "nightly");
@@ -133,12 +133,16 @@ fn an_empty_list_says_so_beside_the_data() {
 
 /// The owner that was made up for one who gave none is for scripts, not for people.
 #[test]
-fn random_owners_are_shown_as_processes() {
+fn random_owners_are_shown_short_and_processes_once() {
     let place = Place::new();
     let taken = place.run(&["acquire", "a", "--json"]).is(0).json();
     let table = place.run(&["list"]);
-    table.is(0).says(&format!("process {}", taken["pid"]));
-    assert!(!table.out.contains(taken["owner"].as_str().unwrap()), "{table:?}");
+    let owner = taken["owner"].as_str().unwrap();
+    table.is(0).says(&format!(" {}… ", &owner[..8]));
+    assert_eq!(table.out.matches(&format!(" {} ", taken["pid"])).count(), 1, "{table:?}");
+    assert!(!table.out.contains(owner), "{table:?}");
+    let busy = place.run(&["acquire", "a", "--no-wait"]);
+    busy.fails(75, &format!("is held by owner {}… (acquired by process {} on ", &owner[..8], taken["pid"]));
     assert_eq!(place.run(&["list", "--json"]).json_lines()[0]["owner"], taken["owner"]);
 }
 

@@ -111,7 +111,7 @@ fn what_is_done_is_told_in_sentences() {
     assert!(!said.contains("asks the store"), "{said}");
     place.acquire("a", "me");
     let more = place.run(&["-vv", "acquire", "a", "--wait", "300ms"]);
-    for sentence in ["asks the store for \"a\"", "waits for \"a\"", "did not get \"a\" in", "held by me"] {
+    for sentence in ["asks the store for \"a\"", "waits for \"a\"", "did not get \"a\" in", "held by \"me\""] {
         assert!(more.is(75).err.contains(sentence), "{sentence:?}: {}", more.err);
     }
 }

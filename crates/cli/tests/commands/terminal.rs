@@ -63,9 +63,9 @@ fn a_spinner_says_who_is_waited_for_and_is_cleared() {
     let mut terminal = Terminal::new();
     let began = Instant::now();
     let waiting = Running::start(place.command(&["acquire", "a", "--json"]).stderr(terminal.side()));
-    terminal.until_it_shows("waiting for \"a\", held by nightly on ");
+    terminal.until_it_shows("waiting for \"a\" (held for ");
     assert!(began.elapsed() >= Duration::from_secs(1), "it came before a second had passed");
-    terminal.until_it_shows("s");
+    terminal.until_it_shows("s by \"nightly\" on ");
     place.run(&["release", "a", "--owner", "first"]).is(0);
     assert_eq!(waiting.ended().is(0).json()["granted"], true);
     let shown = terminal.all();

@@ -224,6 +224,8 @@ fn no_scripts() -> Checked {
     checks.has("scripts", "fail", "evalsha");
     checks.has("permissions", "fail", "commands +evalsha");
     checks.has("take and release", "fail", "lacks rights");
+    let told = run(&url(&server), &["doctor"]);
+    assert!(told.is(78).out.contains("see the other checks") && !told.out.contains("leasehold doctor"), "{told:?}");
     Ok(())
 }
 

@@ -42,8 +42,8 @@ fn is_refused(url: &str) {
 fn an_owner_does_not_re_enter(url: &str) {
     run(url, &["acquire", "o", "--owner", "me"]).is(0);
     for again in [&["acquire", "o", "--no-wait", "--owner"][..], &["run", "o", "--no-wait", "-c", "true", "--owner"]] {
-        run(url, &[again, &["me"]].concat()).fails(75, "held by me", "does not count holds");
-        run(url, &[again, &["you"]].concat()).fails(75, "held by me", "wait for it");
+        run(url, &[again, &["me"]].concat()).fails(75, "held by \"me\"", "does not count holds");
+        run(url, &[again, &["you"]].concat()).fails(75, "held by \"me\"", "drop --no-wait");
     }
     run(url, &["release", "o", "--owner", "me"]).is(0);
 }

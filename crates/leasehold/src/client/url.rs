@@ -159,6 +159,8 @@ fn duration(key: &str, value: &str) -> Result<Duration, Error> {
 fn unknown(scheme: &str) -> Error {
     match SCHEMES.iter().find(|(known, _)| *known == scheme) {
         Some((_, feature)) => bad(format!("the store {scheme}: is not built in; switch the feature {feature:?} on")),
+        None if scheme.starts_with("rediss") => bad(format!("{scheme}: TLS is not supported yet"))
+            .with_hint("use redis:// inside a trusted network, or through a TLS tunnel such as stunnel"),
         None => bad(format!("there is no store {scheme:?}; {}", known())).with_hint(FORMS),
     }
 }

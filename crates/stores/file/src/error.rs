@@ -275,8 +275,8 @@ fn printable(text: &str) -> String {
 }
 
 pub(crate) fn no_store(path: &Path) -> Error {
-    unfit(format!("there is no store at {}, and create=no makes none", path.display()))
-        .with_hint("look whether the path is right; without create=no the first lock makes the file")
+    unfit(format!("there is no store at {}, and create=no is set", path.display()))
+        .with_hint("check the path; without create=no, the first lock creates the file")
 }
 
 pub(crate) fn mounted_alone(path: &Path) -> Error {

@@ -98,6 +98,9 @@ fn clocks(servers: &[(&str, Seen)]) -> Check {
     let (Some(first), Some(last)) = (shown.first(), shown.last()) else {
         return Check::new(CHECK, Verdict::Warn, "no server tells the time").with_advice("let this user call TIME");
     };
+    if shown.len() == 1 {
+        return Check::new(CHECK, Verdict::Ok, "not measured: only one server was reached");
+    }
     let apart = Duration::from_micros(u64::try_from(last.0 - first.0).unwrap_or(u64::MAX));
     // Half of a round trip each is what cannot be known.
     let within = (first.1 + last.1) / 2;
