@@ -1,5 +1,5 @@
 //! The store on real servers: what Redisson's own tests ask of a lock, defects of Redisson that must be absent, the keys that are
-//! made, and the script that checks fences. The table in docs/redis.md goes by the names of these cases.
+//! made, and the script that checks fences. The table in testing/redisson.md goes by the names of these cases.
 //!
 //! Without `redis-server` (or, for clocks, a C compiler) they show as ignored, unless LEASEHOLD_TEST_ALL is set: then that is a failure.
 

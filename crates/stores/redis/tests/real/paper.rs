@@ -1,4 +1,4 @@
-//! docs/redis.md names cases: each of them exists.
+//! docs/redis.md and testing/redisson.md name cases: each of them exists.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,8 @@ pub(crate) const CASES: &[Case] = &[("paper::every_case_that_is_named_exists", e
 
 fn every_case_that_is_named_exists() -> Checked {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let paper = fs::read_to_string(root.join("docs/redis.md"))?;
+    let paper =
+        fs::read_to_string(root.join("docs/redis.md"))? + &fs::read_to_string(root.join("testing/redisson.md"))?;
     let is_word = |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || "_:*".contains(c));
     let named = paper.split('`').filter_map(|code| code.rsplit_once("::"));
     let named: Vec<(&str, &str)> = named.filter(|(topic, case)| is_word(topic) && is_word(case)).collect();
