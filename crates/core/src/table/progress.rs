@@ -11,14 +11,8 @@ use crate::time::Moment;
 impl Table {
     /// Decides what comes next for every name that was touched.
     pub(super) fn advance(&mut self, now: Moment, out: &mut Outputs) {
-        loop {
-            let touched = self.agenda.take_touched();
-            if touched.is_empty() {
-                return;
-            }
-            for name in touched {
-                self.settle(now, &name, out);
-            }
+        while let Some(name) = self.agenda.next_name() {
+            self.settle(now, &name, out);
         }
     }
 
