@@ -19,7 +19,7 @@ const EXIT_CODES: [(&str, &str); 12] = [
     ("70", "a bug of leasehold's"),
     ("74", "the output could not be written"),
     ("75", "busy: held by another, or the wait ran out (run: --busy-exit changes it)"),
-    ("76", "the lock was lost, or its time ended (run: --lost-exit changes it)"),
+    ("76", "the lock was lost, or its time ended: the work may be incomplete (run: --lost-exit changes it)"),
     ("77", "not the holder (renew, release)"),
     ("78", "the store was reached but is unfit"),
     ("126, 127", "of run: the command could not be started, was not found"),

@@ -128,14 +128,16 @@ fn wrong_servers_and_settings() -> Checked {
 
 /// Longer than a command waits that gave no limit.
 fn whoever_waits_outlasts_a_quarantine() -> Checked {
-    let servers = start(3)?;
-    let began = Instant::now();
-    let ran = run(&over(&servers, "quarantine=14s"), &["run", "a", "--keep", "10s", "--wait", "1m", "--", "true"]);
-    ran.is(0);
-    // They answer all the time.
-    assert!(ran.err.contains("too few of its servers vote yet: enough of them do in "), "{ran:?}");
-    assert!(ran.err.contains("vote now") && !ran.err.contains("answered"), "{ran:?}");
-    assert!(began.elapsed() > Duration::from_secs(10), "it did not have to wait: {:?}", began.elapsed());
+    for flag in ["--wait", "--patience"] {
+        let servers = start(3)?;
+        let began = Instant::now();
+        let ran = run(&over(&servers, "quarantine=14s"), &["run", "a", "--keep", "10s", flag, "1m", "--", "true"]);
+        ran.is(0);
+        // They answer all the time.
+        assert!(ran.err.contains("too few of its servers vote yet: enough of them do in "), "{ran:?}");
+        assert!(ran.err.contains("vote now") && !ran.err.contains("answered"), "{ran:?}");
+        assert!(began.elapsed() > Duration::from_secs(10), "it did not have to wait: {:?}", began.elapsed());
+    }
     Ok(())
 }
 
