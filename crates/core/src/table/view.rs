@@ -12,7 +12,7 @@ use crate::port::{Busy, Notification};
 use crate::time::Moment;
 
 impl Table {
-    /// When the next [`Input::Tick`] is due.
+    /// When the next [`Input::Tick`](super::Input::Tick) is due.
     pub fn next_timer(&self) -> Option<Moment> {
         self.timers.first().map(|when| when - self.jumped)
     }
