@@ -42,7 +42,7 @@ fn a_wrong_password() -> Checked {
         (url_of(&server, "ada:wrong", ""), Some("secret")),
     ] {
         let ran = run_with(&url, password, ACQUIRE);
-        ran.fails(78, "does not let us in", "password");
+        ran.fails(78, "login refused", "password");
         assert!(!ran.err.contains("secret") && !ran.err.contains(":wrong"), "{ran:?}");
         // In words of ours.
         assert!(!["NOAUTH", "WRONGPASS", "HELLO", "AUTH"].iter().any(|word| ran.err.contains(word)), "{ran:?}");
@@ -51,7 +51,7 @@ fn a_wrong_password() -> Checked {
     for password in [None, Some("")] {
         run_with(&url(&server), password, ACQUIRE).fails(
             78,
-            "it wants a password, and none was given",
+            "requires a password, and none was given",
             "counts as none",
         );
     }
@@ -150,18 +150,18 @@ fn a_wrong_type_at_the_name() -> Checked {
             &["renew", name, "--owner", "me"],
         ] {
             let ran = run(url, args);
-            ran.fails(78, "no lock of this layout", "left as it is");
+            ran.fails(78, "not a lock of this layout", "left unchanged");
             assert!(!ran.err.contains("WRONGTYPE") && !ran.err.contains("script"), "{ran:?}");
         }
     }
     // As JSON, too, it says what it found; and it stays as it is, whatever is asked for.
     for (url, name) in [(&redisson, "text"), (&redisson, "list"), (&plain, "hash")] {
         let ran = run(url, &["break", name, "--yes", "--now", "--foreign", "--json"]);
-        ran.fails(78, "no lock of this layout", "?layout=plain or ?layout=redisson");
+        ran.fails(78, "not a lock of this layout", "?layout=plain or ?layout=redisson");
         let row = ran.json();
         assert_eq!((&row["broke"], &row["name"]), (&false.into(), &name.into()), "{row}");
         assert!(row["held"].is_null() && row["owner"].is_null(), "nobody knows: {row}");
-        assert!(row["error"].as_str().is_some_and(|error| error.contains("no lock of this layout")), "{row}");
+        assert!(row["error"].as_str().is_some_and(|error| error.contains("not a lock of this layout")), "{row}");
     }
     let both = run(&redisson, &["break", "text,free", "--yes", "--json"]).is(78).json();
     assert_eq!((&both["locks"][0]["held"], &both["locks"][1]["name"]), (&false.into(), &"text".into()), "{both}");
@@ -229,10 +229,10 @@ fn still_loading() -> Checked {
 fn no_such_layout_or_option() -> Checked {
     let server = Redis::start()?;
     for (rest, why) in [
-        ("?layout=mine", "redisson and plain"),
+        ("?layout=mine", "redisson or plain"),
         ("?colour=red", "layout, prefix and timeout"),
         ("?timeout=soon", "500ms"),
-        ("?prefix=leasehold_lock:", "cannot stand before keys"),
+        ("?prefix=leasehold_lock:", "cannot be used as a prefix"),
     ] {
         for args in [ACQUIRE, &["list"], &["doctor"]] {
             run(&format!("{}{rest}", url(&server)), args).fails(64, why, "");
@@ -261,12 +261,12 @@ fn it_cannot_save() -> Checked {
 
 fn a_node_of_a_cluster() -> Checked {
     let server = Redis::with(Settings::default().option("cluster-enabled", "yes"))?;
-    run(&url(&server), ACQUIRE).fails(78, "node of a cluster", "by itself");
+    run(&url(&server), ACQUIRE).fails(78, "node of a cluster", "not part of a cluster");
     let slots: Vec<String> = (0..8_192).map(|slot| slot.to_string()).collect();
     let mut words = vec!["CLUSTER", "ADDSLOTS"];
     words.extend(slots.iter().map(String::as_str));
     server.command(&words)?;
-    run(&url(&server), ACQUIRE).fails(78, "node of a cluster", "by itself");
+    run(&url(&server), ACQUIRE).fails(78, "node of a cluster", "not part of a cluster");
     Ok(())
 }
 
@@ -290,6 +290,6 @@ fn no_redis_at_all() -> Checked {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
         }
     });
-    run(&at(address), ACQUIRE).fails(78, "no Redis server", "host and port");
+    run(&at(address), ACQUIRE).fails(78, "not a Redis server", "host and port");
     Ok(())
 }

@@ -269,8 +269,8 @@ fn a_slow_connection() -> Checked {
 fn no_server_and_no_login() -> Checked {
     let mut server = Redis::with(Settings::default().password("secret"))?;
     let checks = run(&url(&server), DOCTOR).is(78).checks();
-    checks.has("opening", "fail", "does not let us in");
-    run_with(&url(&server), Some("wrong"), DOCTOR).is(78).checks().has("opening", "fail", "does not let us in");
+    checks.has("opening", "fail", "login refused");
+    run_with(&url(&server), Some("wrong"), DOCTOR).is(78).checks().has("opening", "fail", "login refused");
     run_with(&url(&server), Some("secret"), DOCTOR).is(0).checks().has("take and release", "ok", "");
     server.kill()?;
     // What failed is said once, where the other findings are.

@@ -22,8 +22,8 @@ fn a_socket() -> Checked {
     run(&url(&server), &["acquire", "a", "--no-wait"]).is(75);
     run(&format!("{socket}?db=2"), &["acquire", "a", "--no-wait"]).is(0);
     run_with(&format!("{socket}?user=ada"), Some("secret"), &["show", "a"]).is(0);
-    run_with(&format!("{socket}?user=ada"), Some("wrong"), &["show", "a"]).fails(78, "does not let us in", "password");
-    run(&format!("{socket}?user=ada"), &["show", "a"]).fails(78, "does not let us in", "password");
+    run_with(&format!("{socket}?user=ada"), Some("wrong"), &["show", "a"]).fails(78, "login refused", "password");
+    run(&format!("{socket}?user=ada"), &["show", "a"]).fails(78, "login refused", "password");
     run(&format!("{socket}?db=two"), &["show", "a"]).fails(64, "db=two", "");
     run(&socket, &["doctor", "--json"]).is(0).checks().has("opening", "ok", &socket);
     run(&format!("{socket}.gone"), &["acquire", "a", "--no-wait"]).fails(69, "connection failed", "");

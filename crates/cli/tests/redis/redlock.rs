@@ -122,7 +122,7 @@ fn wrong_servers_and_settings() -> Checked {
     run(&over(three, "quarantine=2s"), &["acquire", "b", "--owner", "me"]).is(0);
     run(&over(three, "quarantine=2s"), &["renew", "b", "--owner", "me"]).is(0);
     let shorter = ["acquire", "a", "--no-wait", "--lease", "2s"];
-    run(&over(three, "quarantine=3s"), &shorter).fails(78, "a quarantine of 2s, and not of 3s", "quarantine");
+    run(&over(three, "quarantine=3s"), &shorter).fails(78, "a quarantine of 2s, not 3s", "quarantine");
     Ok(())
 }
 
@@ -211,8 +211,8 @@ fn doctor_sees_who_does_not_vote() -> Checked {
     checks.has("take and release", "ok", "");
     let other = over(&servers, "quarantine=7s");
     let checks = run(&other, DOCTOR).is(78).checks();
-    checks.at(&url(&servers[1])).has("voting", "fail", "of 20s, and not of 7s");
-    checks.has("take and release", "fail", "of 20s, and not of 7s");
+    checks.at(&url(&servers[1])).has("voting", "fail", "of 20s, not 7s");
+    checks.has("take and release", "fail", "of 20s, not 7s");
     Ok(())
 }
 

@@ -64,7 +64,7 @@ fn a_password_file_is_read_again() -> Checked {
     private(&path, "one\n")?;
     let mut late = on(&store, &["show", "a"]);
     late.env("LEASEHOLD_PASSWORD_FILE", &path);
-    ran(late).fails(78, "does not let us in", "password");
+    ran(late).fails(78, "login refused", "password");
     Ok(())
 }
 

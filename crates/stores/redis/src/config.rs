@@ -1,4 +1,4 @@
-//! From a URL to settings.
+//! Parses a URL into the store's settings.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::keys::{self, Space};
 /// The schemes of this store's URLs: over TCP, and over a Unix socket.
 pub const SCHEMES: [&str; 2] = ["redis", "redis+unix"];
 
-/// How long a call may take where nothing else is said.
+/// Default time-out of a call.
 const LIMIT: Duration = Duration::from_millis(1_500);
-/// A prefix is no longer than this.
+/// Maximum length of a prefix, in bytes.
 const PREFIX_MAX: usize = 256;
 
-/// In which form locks are kept, and with whom they are shared.
+/// The format of locks, which decides with which libraries they are shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Layout {
     /// A hash from owner to count, as Redisson keeps it.
@@ -26,28 +26,28 @@ pub enum Layout {
     Plain,
 }
 
-/// Which server, and how.
+/// The server, and how to use it.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) info: ConnectionInfo,
-    /// Asked with every connection, where the URL has no password.
+    /// Read for every connection if the URL has no password.
     pub(crate) password: Option<PasswordSource>,
     pub(crate) layout: Layout,
     pub(crate) space: Space,
-    /// How long a call may take, connecting apart.
+    /// Time-out of a call, and of connecting.
     pub(crate) limit: Duration,
     pub(crate) label: String,
     pub(crate) quarantine: Duration,
-    /// One server of a quorum: several are asked at once.
+    /// Whether this is one server of a quorum.
     pub(crate) is_member: bool,
 }
 
 impl Config {
-    /// From the scheme, what stands between it and `?`, the options behind it, and a source of passwords for where the URL has none.
+    /// From the scheme, the text between it and `?`, the options after it, and a password source for a URL without one.
     ///
     /// # Errors
     ///
-    /// A bad argument, for a place or an option that makes no sense.
+    /// A bad argument: an address or an option that is not valid.
     pub fn new(
         scheme: &str,
         place: &str,
@@ -80,7 +80,7 @@ impl Config {
             login = login.set_username(user);
         }
         let password = password.filter(|_| login.password().is_none()).cloned();
-        // A user without a password is logged in as well: the library would go on as the default user, and say nothing.
+        // A user without a password logs in too: the library would silently continue as the default user.
         if login.username().is_some() && login.password().is_none() {
             login = login.set_password("");
         }
@@ -90,8 +90,8 @@ impl Config {
         Ok(Self { info, password, layout, space, limit, label, quarantine: Duration::ZERO, is_member: false })
     }
 
-    /// As one server of a quorum: for how long it does not vote when it may have forgotten. Its label need not name the layout, as a
-    /// quorum has one only.
+    /// Uses this as one server of a quorum, which does not vote for a quarantine after it may have forgotten grants.
+    /// Its label does not name the layout, because a quorum has only one.
     #[must_use]
     pub fn with_quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine = quarantine;
@@ -100,7 +100,7 @@ impl Config {
         self
     }
 
-    /// How to log in, with the password as it is now.
+    /// The login, with the current password.
     pub(crate) fn login(&self) -> Result<RedisConnectionInfo, Error> {
         let login = self.info.redis_settings().clone();
         Ok(match &self.password {
@@ -109,13 +109,13 @@ impl Config {
         })
     }
 
-    /// A name for people, without credentials.
+    /// A display name, without credentials.
     pub fn label(&self) -> &str {
         &self.label
     }
 }
 
-/// Locks of another layout, or behind another prefix, are other locks: the label tells them apart, and nothing else.
+/// Locks of another layout or prefix are different locks; only the label tells them apart.
 fn label(address: &ConnectionAddr, db: i64, layout: Layout, space: &Space) -> String {
     let mut label = place(address, db);
     let layout = (layout == Layout::Plain).then(|| "layout=plain".to_owned());
@@ -137,13 +137,13 @@ fn place(address: &ConnectionAddr, db: i64) -> String {
     if db == 0 { place } else { format!("{place}/{db}") }
 }
 
-/// The number of a database: a server counts them in 32 bits.
+/// The number of a database, of at most 31 bits.
 fn database(text: &str) -> Option<i64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse::<i32>().ok().filter(|_| digits).map(i64::from)
 }
 
-/// Tells of one server, a port and a database what is wrong, without showing any of it: where a URL is wrong, it may be a password.
+/// Checks for one server, a valid port and a valid database. Errors show no part of the URL: it may be a password.
 fn check_place(place: &str) -> Result<(), Error> {
     let Some(rest) = place.strip_prefix("//") else { return Ok(()) };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -151,7 +151,7 @@ fn check_place(place: &str) -> Result<(), Error> {
     if server.contains(',') {
         return Err(error::several_servers());
     }
-    // An IPv6 address stands in brackets.
+    // An IPv6 address is in brackets.
     let after_host = server.rsplit_once(']').map_or(server, |(_, after)| after);
     let port = after_host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.is_empty());
     if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {

@@ -1,6 +1,6 @@
-//! One multiplexed connection to a server that is made anew when it fails, and what it is subscribed to.
+//! One multiplexed connection to a server, with its subscriptions. It reconnects after a failure.
 //!
-//! Whatever others may wait for (connecting, subscribing) is done on a thread of our own, never in a caller's future.
+//! Work that several callers may wait for (connecting, subscribing) runs on our own thread, never in a caller's future.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,40 +20,40 @@ use crate::socket::Socket;
 use crate::subscriptions::Subscriptions;
 use crate::thread::Thread;
 
-/// Pauses between attempts to connect grow until here, to a quarter of a second. A waiter has a pause of its own on top, of up to a
-/// second and a half, and must not sleep for longer than two once the server is back.
+/// The attempt at which pauses between attempts to connect stop growing, at a quarter of a second. A waiter adds a
+/// pause of up to 1.5 seconds, and must not sleep for longer than two once the server is back.
 const SLOWEST_ATTEMPT: u32 = 4;
-/// So many calls are handed to the connection before the next one waits for its turn: those of one moment go into one write.
+/// Maximum number of calls that the connection buffers. Concurrent calls go into one write.
 const CALLS_AT_ONCE: usize = 1_024;
-/// So many channels are subscribed to in one command.
+/// Maximum number of channels in one SUBSCRIBE.
 const CHANNELS_AT_ONCE: usize = 1_000;
 
-/// A connection that heals.
+/// A connection that reconnects.
 pub(crate) struct Connection {
     config: Config,
-    /// Whether callers write what they send.
+    /// Whether callers write their commands to the socket themselves.
     callers_write: bool,
     limit: Duration,
-    /// Where it lives.
+    /// The thread that it lives on.
     pub(crate) thread: Thread,
     current: Mutex<Option<Session>>,
-    /// Held by the one who connects.
+    /// Held while connecting.
     connecting: tokio::sync::Mutex<Attempts>,
-    /// Ending subscriptions excludes beginning them.
+    /// Unsubscribing excludes subscribing.
     subscribing: tokio::sync::RwLock<()>,
-    pub(crate) ears: Arc<Subscriptions>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
     healing: AtomicBool,
 }
 
 /// One connection for as long as it lasts.
 #[derive(Clone)]
 pub(crate) struct Session {
-    connection: MultiplexedConnection,
+    multiplexed: MultiplexedConnection,
     driver: Arc<Driver>,
     state: Arc<SessionState>,
 }
 
-/// Marks a connection.
+/// Identifies a session: equal only for the same one.
 pub(crate) struct ConnectionEpoch(Arc<SessionState>);
 
 impl PartialEq for ConnectionEpoch {
@@ -65,14 +65,14 @@ impl PartialEq for ConnectionEpoch {
 #[derive(Default)]
 struct SessionState {
     gone: AtomicBool,
-    /// When the last answer came, on the clock of [`Moment`]: a server that is slow need not be dead.
-    heard: AtomicU64,
+    /// Time of the last answer, on the clock of [`Moment`]: a slow server need not be dead.
+    last_answer: AtomicU64,
     subscribed: Mutex<HashSet<String>>,
-    /// Which server it leads to: none where it does not say.
+    /// The server's run id; none if the server does not tell.
     server: OnceLock<Option<Arc<str>>>,
 }
 
-/// What became of the last attempts to connect.
+/// The outcome of the last attempts to connect.
 struct Attempts {
     failed: u32,
     error: Option<Error>,
@@ -80,9 +80,9 @@ struct Attempts {
     rng: Rng,
 }
 
-/// Hears what the server sends unasked. With the connection's driver it goes, however that ends.
+/// Receives push messages. It is dropped with the session's driver, however that ends.
 struct Listener {
-    link: Weak<Connection>,
+    connection: Weak<Connection>,
     state: Arc<SessionState>,
 }
 
@@ -92,23 +92,23 @@ impl Drop for Listener {
     }
 }
 
-/// A connection is of no use any more: the next call makes another.
-fn is_gone(link: &Weak<Connection>, state: &SessionState) {
+/// Marks a session as gone; the next call opens another.
+fn is_gone(connection: &Weak<Connection>, state: &SessionState) {
     state.gone.store(true, Ordering::Release);
-    if let Some(link) = link.upgrade() {
-        link.heal();
+    if let Some(connection) = connection.upgrade() {
+        connection.heal();
     }
 }
 
 impl Listener {
     fn hear(&self, info: &PushInfo) {
         match info.kind {
-            PushKind::Disconnection => is_gone(&self.link, &self.state),
+            PushKind::Disconnection => is_gone(&self.connection, &self.state),
             PushKind::Message => {
-                if let (Some(link), [Value::BulkString(channel), Value::BulkString(payload)]) =
-                    (self.link.upgrade(), info.data.as_slice())
+                if let (Some(connection), [Value::BulkString(channel), Value::BulkString(payload)]) =
+                    (self.connection.upgrade(), info.data.as_slice())
                 {
-                    link.ears.hear(channel, payload);
+                    connection.subscriptions.hear(channel, payload);
                 }
             }
             _ => {}
@@ -117,7 +117,7 @@ impl Listener {
 }
 
 impl Connection {
-    pub(crate) fn new(config: &Config, thread: Thread, ears: Arc<Subscriptions>) -> Arc<Self> {
+    pub(crate) fn new(config: &Config, thread: Thread, subscriptions: Arc<Subscriptions>) -> Arc<Self> {
         let seed = leasehold_clock::now().as_nanos();
         let attempts = Attempts { failed: 0, error: None, not_before: Moment::default(), rng: Rng::new(seed) };
         Arc::new(Self {
@@ -128,12 +128,12 @@ impl Connection {
             current: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(attempts),
             subscribing: tokio::sync::RwLock::new(()),
-            ears,
+            subscriptions,
             healing: AtomicBool::new(false),
         })
     }
 
-    /// Calls a script by its digest; where the server has forgotten it, with its text.
+    /// Calls a script by its digest, or with its text if the server does not have it.
     pub(crate) async fn call(self: &Arc<Self>, script: &Script, command: Cmd) -> Result<Value, Error> {
         match self.send(&command).await {
             Err(failed) if failed.is_no_script() => self.query(&by_text(script, &command)).await,
@@ -147,18 +147,18 @@ impl Connection {
     }
 
     async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failed> {
-        let line = self.line().await.map_err(Failed::Unconnected)?;
-        self.send_on(line, command).await
+        let session = self.session().await.map_err(Failed::Unconnected)?;
+        self.send_on(session, command).await
     }
 
-    /// The id that the server behind the present connection drew when it started, where it tells us. Asked once for each connection.
+    /// The run id of the connected server, if it tells. Asked once per session.
     pub(crate) async fn server(self: &Arc<Self>) -> Result<Option<Arc<str>>, Error> {
-        let line = self.line().await?;
-        if let Some(server) = line.state.server.get() {
+        let session = self.session().await?;
+        if let Some(server) = session.state.server.get() {
             return Ok(server.clone());
         }
-        let state = line.state.clone();
-        let server = match self.send_on(line, redis::cmd("INFO").arg("server")).await {
+        let state = session.state.clone();
+        let server = match self.send_on(session, redis::cmd("INFO").arg("server")).await {
             Ok(Value::VerbatimString { text, .. }) => run_id(&text),
             Ok(answer) => run_id(&redis::from_redis_value::<String>(answer).unwrap_or_default()),
             Err(Failed::Answered(cause)) if error::lacks_rights(&cause) => None,
@@ -167,34 +167,34 @@ impl Connection {
         Ok(state.server.get_or_init(|| server).clone())
     }
 
-    /// Sends one command on this connection: with the first poll it is on its way.
-    pub(crate) async fn send_on(&self, mut line: Session, command: &Cmd) -> Result<Value, Failed> {
+    /// Sends one command on this session. The first poll sends it.
+    pub(crate) async fn send_on(&self, mut session: Session, command: &Cmd) -> Result<Value, Failed> {
         let sent = leasehold_clock::now();
-        let answer = line.driver.call(line.connection.send_packed_command(command)).await;
+        let answer = session.driver.call(session.multiplexed.send_packed_command(command)).await;
         let answer = answer.and_then(Value::extract_error);
         match answer {
-            Err(cause) if cause.is_timeout() && line.state.heard_after(sent) => Err(Failed::Answered(cause)),
-            Err(cause) => Err(self.failed(&line, cause)),
+            Err(cause) if cause.is_timeout() && session.state.answered_after(sent) => Err(Failed::Answered(cause)),
+            Err(cause) => Err(self.failed(&session, cause)),
             Ok(answer) => {
-                line.state.hears();
+                session.state.note_answer();
                 Ok(answer)
             }
         }
     }
 
-    fn failed(&self, line: &Session, cause: RedisError) -> Failed {
-        // A server that was made a replica keeps its connections; another may be at the address by now.
+    fn failed(&self, session: &Session, cause: RedisError) -> Failed {
+        // A server that became a replica keeps its connections; another may be at the address by now.
         let demoted = || cause.to_string().contains("READONLY");
         let is_garbled = cause.kind() == redis::ErrorKind::Parse;
         if is_garbled || cause.is_io_error() || cause.is_unrecoverable_error() || demoted() {
-            self.forget(line);
+            self.forget(session);
         }
         Failed::Answered(cause)
     }
 
-    /// The next call connects anew. A connection that left a call unanswered may be dead without knowing.
-    fn forget(&self, line: &Session) {
-        line.state.gone.store(true, Ordering::Release);
+    /// The next call reconnects. A session that left a call unanswered may be dead without notice.
+    fn forget(&self, session: &Session) {
+        session.state.gone.store(true, Ordering::Release);
         self.heal();
     }
 
@@ -203,35 +203,35 @@ impl Connection {
     }
 
     fn live(&self) -> Option<Session> {
-        self.current().as_ref().filter(|line| !line.state.gone.load(Ordering::Acquire)).cloned()
+        self.current().as_ref().filter(|session| !session.state.gone.load(Ordering::Acquire)).cloned()
     }
 
-    /// The present connection, or a new one.
-    pub(crate) async fn line(self: &Arc<Self>) -> Result<Session, Error> {
+    /// The current session, or a new one.
+    pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, Error> {
         match self.live() {
-            Some(line) => Ok(line),
-            None => self.thread.runs(self.clone().connect()).await,
+            Some(session) => Ok(session),
+            None => self.thread.run_to_end(self.clone().connect()).await,
         }
     }
 
-    /// One connects, and the others wait for what comes of it.
+    /// One caller connects, and the others wait for the outcome.
     #[cold]
     async fn connect(self: Arc<Self>) -> Result<Session, Error> {
         let mut attempts = self.connecting.lock().await;
-        if let Some(line) = self.live() {
-            return Ok(line);
+        if let Some(session) = self.live() {
+            return Ok(session);
         }
         let now = leasehold_clock::now();
         if let Some(error) = attempts.error.as_ref().filter(|_| now < attempts.not_before) {
             return Err(error.clone());
         }
         match self.open().await {
-            Ok(line) => {
+            Ok(session) => {
                 (attempts.failed, attempts.error) = (0, None);
-                *self.current() = Some(line.clone());
-                let (link, new) = (self.clone(), line.clone());
-                self.thread.behind(async move { link.resubscribe(&new).await });
-                Ok(line)
+                *self.current() = Some(session.clone());
+                let (connection, new) = (self.clone(), session.clone());
+                self.thread.spawn_detached(async move { connection.resubscribe(&new).await });
+                Ok(session)
             }
             Err(error) => {
                 let attempt = attempts.failed.min(SLOWEST_ATTEMPT);
@@ -246,7 +246,7 @@ impl Connection {
 
     async fn open(self: &Arc<Self>) -> Result<Session, Error> {
         let state = Arc::new(SessionState::default());
-        let listener = Listener { link: Arc::downgrade(self), state: state.clone() };
+        let listener = Listener { connection: Arc::downgrade(self), state: state.clone() };
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(self.limit))
             .set_pipeline_buffer_size(CALLS_AT_ONCE)
@@ -259,97 +259,97 @@ impl Connection {
             let socket = Socket::connect(self.config.info.addr()).await?;
             MultiplexedConnection::new_with_config(&login, socket, config).await
         };
-        let (connection, work) = tokio::time::timeout(self.limit, opening)
+        let (multiplexed, work) = tokio::time::timeout(self.limit, opening)
             .await
             .map_err(|_| error::connects_too_long(self.limit))?
             .map_err(|cause| error::unconnected(cause, login.password().is_some()))?;
-        let (link, line) = (Arc::downgrade(self), state.clone());
+        let (connection, session) = (Arc::downgrade(self), state.clone());
         let driver = match self.callers_write {
-            true => Driver::start_shared(self.thread, work, move || is_gone(&link, &line)),
+            true => Driver::start_shared(self.thread, work, move || is_gone(&connection, &session)),
             false => Driver::start(self.thread, work),
         };
         let driver = Arc::new(driver);
-        Ok(Session { connection, driver, state })
+        Ok(Session { multiplexed, driver, state })
     }
 
-    /// After a reconnect: hints may have been missed, so everybody asks again.
-    async fn resubscribe(self: &Arc<Self>, line: &Session) {
-        let channels = self.ears.channels();
+    /// After a reconnect, hints may have been missed, so every waiter asks again.
+    async fn resubscribe(self: &Arc<Self>, session: &Session) {
+        let channels = self.subscriptions.channels();
         if channels.is_empty() {
             return;
         }
-        // Whoever waits asks again from time to time; so a failure here costs no more than that.
-        let _ = self.subscribe_on(line, channels).await;
-        self.ears.hint_all();
+        // Waiters also poll, so a failure here only costs time.
+        let _ = self.subscribe_on(session, channels).await;
+        self.subscriptions.hint_all();
     }
 
-    /// Subscribes, and comes back when the server has confirmed it.
+    /// Subscribes, and returns when the server has confirmed it.
     pub(crate) async fn subscribe(self: &Arc<Self>, channels: Vec<String>) -> Result<(), Error> {
-        let line = self.line().await?;
-        let link = self.clone();
-        self.thread.runs(async move { link.subscribe_on(&line, channels).await }).await
+        let session = self.session().await?;
+        let connection = self.clone();
+        self.thread.run_to_end(async move { connection.subscribe_on(&session, channels).await }).await
     }
 
-    async fn subscribe_on(self: &Arc<Self>, line: &Session, mut channels: Vec<String>) -> Result<(), Error> {
+    async fn subscribe_on(self: &Arc<Self>, session: &Session, mut channels: Vec<String>) -> Result<(), Error> {
         let _beginning = self.subscribing.read().await;
         {
-            let subscribed = line.state.subscribed();
+            let subscribed = session.state.subscribed();
             channels.retain(|channel| !subscribed.contains(channel));
         }
-        let mut connection = line.connection.clone();
+        let mut multiplexed = session.multiplexed.clone();
         for some in channels.chunks(CHANNELS_AT_ONCE) {
-            connection.subscribe(some).await.map_err(|cause| self.failed(line, cause).into_error())?;
-            line.state.subscribed().extend(some.iter().cloned());
+            multiplexed.subscribe(some).await.map_err(|cause| self.failed(session, cause).into_error())?;
+            session.state.subscribed().extend(some.iter().cloned());
         }
         Ok(())
     }
 
-    /// Ends subscriptions that nobody needs any more.
+    /// Ends unused subscriptions.
     pub(crate) async fn unsubscribe(self: &Arc<Self>, channels: &[String]) {
         let _ending = self.subscribing.write().await;
-        let Some(line) = self.live() else { return };
-        // Whoever begins to wait says so before it looks whether it is subscribed; here it is the other way round.
+        let Some(session) = self.live() else { return };
+        // A new waiter registers before it checks the subscription; here the order is reversed.
         let is_unneeded = |channel: &&String| {
-            let removed = line.state.subscribed().remove(*channel);
-            let needed = removed && self.ears.needs(channel);
+            let removed = session.state.subscribed().remove(*channel);
+            let needed = removed && self.subscriptions.needs(channel);
             if needed {
-                line.state.subscribed().insert((*channel).clone());
+                session.state.subscribed().insert((*channel).clone());
             }
             removed && !needed
         };
         let unneeded: Vec<String> = channels.iter().filter(is_unneeded).cloned().collect();
-        let mut connection = line.connection.clone();
+        let mut multiplexed = session.multiplexed.clone();
         for some in unneeded.chunks(CHANNELS_AT_ONCE) {
-            if let Err(cause) = connection.unsubscribe(some).await {
-                // With the connection its subscriptions end.
-                drop(self.failed(&line, cause));
+            if let Err(cause) = multiplexed.unsubscribe(some).await {
+                // The subscriptions end with the session.
+                drop(self.failed(&session, cause));
                 return;
             }
         }
     }
 
-    /// Whether the server has confirmed these subscriptions, and on which connection: it is the same one as long as the mark is.
+    /// The session on which the server has confirmed all these subscriptions, if it has.
     pub(crate) fn subscribed(&self, channels: &[String]) -> Option<ConnectionEpoch> {
-        let line = self.live()?;
-        let all = channels.iter().all(|channel| line.state.subscribed().contains(channel));
-        all.then(|| ConnectionEpoch(line.state.clone()))
+        let session = self.live()?;
+        let all = channels.iter().all(|channel| session.state.subscribed().contains(channel));
+        all.then(|| ConnectionEpoch(session.state.clone()))
     }
 
-    /// Connects again in the background, where somebody waits for hints.
+    /// Reconnects in the background if a client waits for hints.
     fn heal(&self) {
-        let Some(link) = self.ears.link() else { return };
-        if !self.ears.anybody_waits() || self.healing.swap(true, Ordering::AcqRel) {
+        let Some(connection) = self.subscriptions.connection() else { return };
+        if !self.subscriptions.anybody_waits() || self.healing.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.thread.behind(async move {
-            while let Err(error) = link.line().await {
-                if error.kind() != ErrorKind::Unreachable || !link.ears.anybody_waits() {
+        self.thread.spawn_detached(async move {
+            while let Err(error) = connection.session().await {
+                if error.kind() != ErrorKind::Unreachable || !connection.subscriptions.anybody_waits() {
                     break;
                 }
-                let until = link.connecting.lock().await.not_before;
+                let until = connection.connecting.lock().await.not_before;
                 tokio::time::sleep(until.since(leasehold_clock::now())).await;
             }
-            link.healing.store(false, Ordering::Release);
+            connection.healing.store(false, Ordering::Release);
         });
     }
 
@@ -360,12 +360,12 @@ impl Connection {
 }
 
 impl SessionState {
-    fn hears(&self) {
-        self.heard.store(leasehold_clock::now().as_nanos(), Ordering::Relaxed);
+    fn note_answer(&self) {
+        self.last_answer.store(leasehold_clock::now().as_nanos(), Ordering::Relaxed);
     }
 
-    fn heard_after(&self, sent: Moment) -> bool {
-        self.heard.load(Ordering::Relaxed) > sent.as_nanos()
+    fn answered_after(&self, sent: Moment) -> bool {
+        self.last_answer.load(Ordering::Relaxed) > sent.as_nanos()
     }
 
     fn subscribed(&self) -> MutexGuard<'_, HashSet<String>> {
@@ -373,7 +373,7 @@ impl SessionState {
     }
 }
 
-/// The id that a server draws when it starts, from what it says of itself.
+/// The run id in the text of INFO.
 fn run_id(info: &str) -> Option<Arc<str>> {
     info.lines().find_map(|line| line.trim_end().strip_prefix("run_id:")).map(Arc::from)
 }
@@ -390,11 +390,11 @@ fn by_text(script: &Script, command: &Cmd) -> Cmd {
     by_text
 }
 
-/// Why there is no answer.
+/// Why a call has no answer.
 pub(crate) enum Failed {
-    /// It was not sent.
+    /// The command was not sent.
     Unconnected(Error),
-    /// It may have been.
+    /// The command may have been sent.
     Answered(RedisError),
 }
 

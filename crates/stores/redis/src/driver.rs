@@ -1,7 +1,7 @@
 //! The work of one connection: to write what is sent, and to read what is answered. It is done on our thread.
 //!
-//! What a lone call sends may be written by the caller instead, as it takes longer to wake our thread than to write. Nothing is read
-//! there: nobody's answer and nobody's hint is ever told on the thread of another.
+//! What a lone call sends may be written by the caller instead, as it takes longer to wake our thread than to write.
+//! Nothing is read there: nobody's answer and nobody's hint is ever told on the thread of another.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -149,7 +149,8 @@ impl Drop for Marked<'_> {
     }
 }
 
-/// Our thread's part of it. With it the work ends; it would keep itself otherwise, as what it waits for keeps what wakes it.
+/// Our thread's part of it. With it the work ends; it would keep itself otherwise, as what it waits for keeps what
+/// wakes it.
 struct Working {
     shared: Arc<Shared>,
     /// A caller writes: which of their writes that is, and until when it may take.
@@ -208,7 +209,8 @@ impl Shared {
     fn write(self: &Arc<Self>) {
         let Some(mut work) = self.try_work() else { return self.wake_task() };
         self.writes.fetch_add(1, Ordering::Relaxed);
-        // However much this caller's task has done: a runtime that puts it off keeps what would wake us, and may lose it.
+        // However much this caller's task has done: a runtime that puts it off keeps what would wake us, and may lose
+        // it.
         let turn = pin!(unconstrained(poll_fn(|_| self.poll(&mut work))));
         // A panic of the work's is no matter of this caller's.
         let ended = catch_unwind(AssertUnwindSafe(|| turn.poll(&mut Context::from_waker(Waker::noop())).is_ready()));

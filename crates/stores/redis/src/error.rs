@@ -1,4 +1,4 @@
-//! From what Redis says to the kinds of error there are, whether it took effect, and what to do.
+//! Turns the errors of Redis into the store's errors: a kind, whether the call took effect, and a hint.
 
 use std::time::Duration;
 
@@ -16,56 +16,56 @@ pub(crate) fn no_such_option(option: &str) -> Error {
 }
 
 pub(crate) fn no_such_layout(layout: &str) -> Error {
-    bad(format!("there is no layout {layout:?}")).with_hint("known are redisson and plain")
+    bad(format!("there is no layout {layout:?}")).with_hint("use redisson or plain")
 }
 
 pub(crate) fn bad_prefix(prefix: &str) -> Error {
-    bad(format!("prefix={prefix:?} cannot stand before keys")).with_hint(
-        "give at most 256 bytes, no control characters, no '%', none that begins with 'redisson_lock_' or has 'leasehold_' in it",
+    bad(format!("prefix={prefix:?} cannot be used as a prefix of keys")).with_hint(
+        "use at most 256 bytes, without control characters and '%'; it must not begin with 'redisson_lock_' or contain 'leasehold_'",
     )
 }
 
 pub(crate) fn reserved(name: &Name) -> Error {
-    let what = "a name that begins like this is a key that belongs to another lock";
+    let what = "this name is reserved: keys that begin like it belong to other locks";
     Error::new(ErrorKind::BadArgument, "acquire", what).on_lock(name).with_hint("choose another name")
 }
 
 pub(crate) fn reserved_owner(during: &'static str) -> Error {
-    let what = "an owner 'mode', one that begins with 'leasehold:', or one that is spelled like a generated one \
-                ('<uuid>:<number>'), means something else where locks keep their owners";
+    let what = "this owner is reserved: it is 'mode', begins with 'leasehold:', or looks like a generated owner \
+                ('<uuid>:<number>')";
     Error::new(ErrorKind::BadArgument, during, what).with_hint("choose another owner")
 }
 
 pub(crate) fn another_quarantine(kept: Duration, ours: Duration) -> Error {
     let spoken = humantime::format_duration;
-    let what = format!("this server is used with a quarantine of {}, and not of {}", spoken(kept), spoken(ours));
+    let what = format!("this server is used with a quarantine of {}, not {}", spoken(kept), spoken(ours));
     Error::new(ErrorKind::Unfit, "acquire", what)
-        .with_hint("give every client the same `quarantine`, as it stands in the server's key leasehold_birth")
+        .with_hint("give every client the same `quarantine`: the server's key leasehold_birth has the one in use")
 }
 
-/// Another program's value stands where a quorum keeps since when a server has forgotten nothing.
-pub(crate) fn foreign_birth() -> Error {
-    let what = "another program's value stands at the server's key leasehold_birth; it was left as it is";
+/// Another program's value is at the key of the server's epoch.
+pub(crate) fn foreign_epoch() -> Error {
+    let what = "the server's key leasehold_birth has another program's value; it was left unchanged";
     Error::new(ErrorKind::Unfit, "acquire", what)
-        .with_hint("keep locks behind a `prefix`, or delete that key: the server then waits for the quarantine to end")
+        .with_hint("use a `prefix` for locks, or delete that key: the server then votes after a quarantine")
 }
 
-/// Another program's value, or a damaged record, stands where the holds of a shared owner are kept.
+/// Another program's value, or a damaged record, is at the key of a shared owner's record.
 pub(crate) fn foreign_record(key: &str) -> Error {
     let key = legible(key, KEY_MAX);
-    let what = format!("what stands at the key {key} is no record of an owner's holds; it was left as it is");
+    let what = format!("the value at the key {key} is not a record of an owner's holds; it was left unchanged");
     Error::new(ErrorKind::Unfit, "acquire", what)
-        .with_hint("break it with `reset_fence` to delete a damaged record; another program's value has to be moved")
+        .with_hint("break it with `reset_fence` to delete a damaged record; move another program's value")
 }
 
 /// The longest key that is shown.
 const KEY_MAX: usize = 256;
 
-/// The fences of a name were not counted up to where they are.
+/// No clock produced the last fence of a name.
 pub(crate) fn unfit_fence(last: &str, key: &str) -> Error {
     let what = match last {
         WRONG_TYPE_OF_FENCE => return foreign_fence(key),
-        "" => format!("the value at the key {}, where this lock's fence is kept, is no fence", legible(key, KEY_MAX)),
+        "" => format!("the value at the key {} of this lock's fence is not a fence", legible(key, KEY_MAX)),
         last => format!(
             "the last fence of this lock, {}, is more than 8 days ahead of the server's clock",
             legible(last, FENCE_DIGITS)
@@ -74,15 +74,13 @@ pub(crate) fn unfit_fence(last: &str, key: &str) -> Error {
     Error::new(ErrorKind::Unfit, "acquire", what).with_hint(RESET_FENCE)
 }
 
-/// How a script tells that the value at the key of a fence is no string.
+/// How a script reports that the value at a fence's key is not a string.
 pub(crate) const WRONG_TYPE_OF_FENCE: &str = "WRONGTYPE";
 
-/// A value that cannot be a damaged record: no command of leasehold deletes it.
+/// A value that cannot be a damaged record, so no command of leasehold deletes it.
 pub(crate) fn foreign_fence(key: &str) -> Error {
     let key = legible(key, KEY_MAX);
-    let what = format!(
-        "another program's value stands at the key {key}, where this lock's fence is kept; it was left as it is"
-    );
+    let what = format!("the key {key} of this lock's fence has another program's value; it was left unchanged");
     Error::new(ErrorKind::Unfit, "acquire", what)
         .with_hint("move or delete that key with the server's own tools, or keep locks behind a `prefix`")
 }
@@ -90,10 +88,10 @@ pub(crate) fn foreign_fence(key: &str) -> Error {
 /// The longest number that is shown of a fence.
 const FENCE_DIGITS: usize = 24;
 
-/// Another program's value has no end that one could leave it to.
+/// Another program's value has no lease that could end.
 pub(crate) fn endless(found: &Inspected) -> Error {
-    let what = format!("what stands at this name has no lease that could run out: {}", described(found));
-    Error::new(ErrorKind::Unfit, "break", what).with_hint("it was left as it is; break it now to delete it")
+    let what = format!("the value at this name has no lease that could end: {}", described(found));
+    Error::new(ErrorKind::Unfit, "break", what).with_hint("it was left unchanged; break it now to delete it")
 }
 
 fn described(found: &Inspected) -> String {
@@ -108,14 +106,14 @@ pub(crate) fn bad_database(db: &str) -> Error {
     bad(format!("db={db} is not the number of a database")).with_hint("write it like ?db=2")
 }
 
-/// More than a server can have, or no number.
+/// The number is too large, or not a number.
 pub(crate) fn no_database() -> Error {
-    let what = format!("what the URL has after the server is not the number of a database, from 0 to {}", i32::MAX);
+    let what = format!("the part of the URL after the server is not the number of a database, from 0 to {}", i32::MAX);
     bad(what).with_hint("write it like redis://host:6379/2; the server's setting 'databases' says how many it has")
 }
 
 pub(crate) fn bad_port() -> Error {
-    bad("what the URL has after the host is not a port, from 1 to 65535".to_owned())
+    bad("the part of the URL after the host is not a port, from 1 to 65535".to_owned())
         .with_hint("write it like redis://host:6379, and an IPv6 address in brackets: redis://[::1]:6379")
 }
 
@@ -140,28 +138,27 @@ fn bad(what: String) -> Error {
 
 /// A scan that was given up.
 pub(crate) fn too_many_keys(found: usize) -> Error {
-    let what =
-        format!("the server has too many keys to be gone through; {found} that may be locks were found until then");
+    let what = format!("the server has too many keys to scan; {found} possible locks were found before the limit");
     Error::new(ErrorKind::Unfit, "list", what)
-        .with_hint("name how the locks begin, or keep them on a server of their own")
+        .with_hint("list by a prefix of the names, or keep locks on a server of their own")
 }
 
 /// The process can have no more threads or files.
 pub(crate) fn no_thread(cause: std::io::Error) -> Error {
-    let what = format!("no thread can be started for the connection: {cause}");
+    let what = format!("could not start the thread of the connection: {cause}");
     Error::new(ErrorKind::Internal, "connect", what)
         .with_source(cause)
         .with_hint("look at the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
 }
 
-/// Connecting failed: nothing was sent but the login. A server may repeat that in its answer, whole or in part: where there was a
-/// password, nothing of the server's text is shown or kept.
+/// Connecting failed: only the login was sent. A server may repeat it in its answer, whole or in part, so with a
+/// password no part of the server's text is shown or kept.
 pub(crate) fn unconnected(cause: RedisError, has_password: bool) -> Error {
     let error = match cause.kind() {
         redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
-            let what = format!("what answers there is no Redis server ({})", cause.category());
+            let what = format!("the peer is not a Redis server ({})", cause.category());
             let error = Error::new(ErrorKind::Unfit, "connect", what);
-            error.with_hint("check host and port; a server that wants TLS cannot be used yet")
+            error.with_hint("check host and port; servers that require TLS are not supported yet")
         }
         redis::ErrorKind::Io => of(cause),
         _ if has_password => explained(&cause, known_code(&cause).unwrap_or_default()),
@@ -170,7 +167,7 @@ pub(crate) fn unconnected(cause: RedisError, has_password: bool) -> Error {
     error.during("connect").with_outcome(Outcome::NotApplied)
 }
 
-/// The code of a server's error, where it is one that servers have: any other word may be part of the login.
+/// The code of a server's error, if it is a known one: any other word may be part of the login.
 fn known_code(cause: &RedisError) -> Option<&'static str> {
     let code = cause.code()?;
     CODES.iter().map(|(known, _)| *known).find(|known| *known == code)
@@ -178,8 +175,8 @@ fn known_code(cause: &RedisError) -> Option<&'static str> {
 
 /// Connecting took too long.
 pub(crate) fn connects_too_long(limit: Duration) -> Error {
-    Error::new(ErrorKind::Unreachable, "connect", format!("the server did not let us in within {limit:?}"))
-        .with_hint("is it up, and is it the right host and port?")
+    Error::new(ErrorKind::Unreachable, "connect", format!("no connection within {limit:?}"))
+        .with_hint("check that the server is up, and that host and port are right")
 }
 
 /// A call failed.
@@ -187,7 +184,7 @@ pub(crate) fn of(cause: RedisError) -> Error {
     explained(&cause, &shortened(&cause)).with_source(cause)
 }
 
-/// What a failure means, with so much of the server's own words as may be shown.
+/// The meaning of a failure, with as much of the server's text as may be shown.
 fn explained(cause: &RedisError, words: &str) -> Error {
     let said = |kind, what: &str| match words {
         "" => Error::new(kind, "call", what),
@@ -201,39 +198,38 @@ fn explained(cause: &RedisError, words: &str) -> Error {
             let what = "the server did not answer in time";
             Error::new(ErrorKind::Unreachable, "call", what).with_outcome(Outcome::Unknown)
         }
-        // It was cut off inside of an answer, or what came is none.
-        redis::ErrorKind::Parse => {
-            said(ErrorKind::Unreachable, "the connection failed inside of an answer").with_outcome(Outcome::Unknown)
-        }
+        // The answer was cut off or malformed.
+        redis::ErrorKind::Parse => said(ErrorKind::Unreachable, "the connection failed in the middle of an answer")
+            .with_outcome(Outcome::Unknown),
         redis::ErrorKind::Io => said(ErrorKind::Unreachable, "the connection failed").with_outcome(Outcome::Unknown),
-        _ => said(ErrorKind::Internal, "an answer that was not expected").with_outcome(Outcome::Unknown),
+        _ => said(ErrorKind::Internal, "unexpected answer").with_outcome(Outcome::Unknown),
     }
 }
 
-/// Whether this user may not send such a command, or the server has none of that name.
+/// Whether the user may not call this command, or the server does not have it.
 pub(crate) fn lacks_rights(cause: &RedisError) -> bool {
     cause.code() == Some("NOPERM") || cause.to_string().contains("unknown command")
 }
 
-/// Why a server refuses: the kind of error, what it is, and what to do.
+/// Why a server refuses: the kind of error, the message, and the hint.
 #[derive(PartialEq, Eq)]
 struct Reason(ErrorKind, &'static str, &'static str);
 
 const NO_LOGIN: Reason = Reason(
     ErrorKind::Unfit,
-    "the server does not let us in: it wants a password, and none was given",
-    "give it one: a password that is not in the URL is given with ClientBuilder::password, and an empty one counts as none",
+    "login refused: the server requires a password, and none was given",
+    "a password that is not in the URL is given with ClientBuilder::password; an empty one counts as none",
 );
 const BAD_LOGIN: Reason = Reason(
     ErrorKind::Unfit,
-    "the server does not let us in: user or password is wrong, or that user is switched off",
-    "check user and password; one that is not in the URL is given with ClientBuilder::password",
+    "login refused: the user or password is wrong, or the user is disabled",
+    "check user and password; a password that is not in the URL is given with ClientBuilder::password",
 );
-const TOO_OLD: Reason = Reason(ErrorKind::Unfit, "the server is too old", "Redis 6.2 or newer is needed, or Valkey");
+const TOO_OLD: Reason = Reason(ErrorKind::Unfit, "the server is too old", "use Redis 6.2 or newer, or Valkey");
 const WRONG_TYPE: Reason = Reason(
     ErrorKind::Unfit,
-    "a key that is no lock of this layout stands at the name",
-    "choose another name, or ?layout=plain or ?layout=redisson as the others do; the key was left as it is",
+    "the key at this name is not a lock of this layout",
+    "choose another name, or the layout that other clients use (?layout=plain or ?layout=redisson); the key was left unchanged",
 );
 const NO_RIGHTS: Reason =
     Reason(ErrorKind::Unfit, "this user lacks rights", "leasehold::examine says which rights are needed");
@@ -243,40 +239,40 @@ const NO_MASTER: Reason =
 const FULL: Reason = Reason(
     ErrorKind::Unfit,
     "the server is out of memory",
-    "give it more, or free some; locks that are held are kept, and can be given back",
+    "raise its maxmemory, or free some; held locks stay and can be released",
 );
 const CANNOT_SAVE: Reason = Reason(
     ErrorKind::Unfit,
     "the server refuses to write, because it cannot save its data",
-    "see to the server's disk; its log says more",
+    "check the server's disk; its log says more",
 );
 const LOADING: Reason =
     Reason(ErrorKind::Unreachable, "the server is still loading its data", "try again when it is done");
 const BUSY: Reason = Reason(
     ErrorKind::Unreachable,
-    "the server is busy with somebody's script",
-    "SCRIPT KILL ends one that has not written anything yet",
+    "the server is busy with a script",
+    "SCRIPT KILL ends a script that has not written anything yet",
 );
 const NO_REPLICAS: Reason = Reason(
     ErrorKind::Unreachable,
     "the server has too few replicas to write",
-    "its min-replicas-to-write wants more of them than are there",
+    "its setting min-replicas-to-write requires more replicas than are connected",
 );
 const CLUSTER: Reason = Reason(
     ErrorKind::Unfit,
     "this is a node of a cluster, which redis: cannot use",
-    "name a server that stands by itself",
+    "use a server that is not part of a cluster",
 );
 const PROTECTED: Reason = Reason(
     ErrorKind::Unfit,
-    "the server takes connections from its own machine alone",
-    "give it a password, or switch its protected-mode off",
+    "the server accepts connections only from its own machine",
+    "set a password, or turn its protected-mode off",
 );
 const TOO_MANY: Reason =
     Reason(ErrorKind::Unreachable, "the server has too many clients", "raise its maxclients, or close some");
 const NO_SUCH_COMMAND: Reason = Reason(
     ErrorKind::Unfit,
-    "the server does not know a command that locks need",
+    "the server lacks a command that locks need",
     "leasehold::examine says which commands are needed",
 );
 const NO_SUCH_DATABASE: Reason =
@@ -324,7 +320,7 @@ fn of_server(cause: &RedisError, said: &dyn Fn(ErrorKind, &str) -> Error) -> Err
     let in_text = || text.split(|c: char| !c.is_ascii_uppercase()).find_map(reason_of);
     let by_words = || WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, reason)| *reason);
     match code.or_else(by_words).or_else(in_text) {
-        // Where in which script it came about is of no use to people.
+        // The position in a script is of no use to people.
         Some(reason) if *reason == WRONG_TYPE => of_reason(reason, &without_words),
         Some(reason) if [NO_LOGIN, BAD_LOGIN].contains(reason) => of_reason(reason, &without_words),
         Some(reason) => of_reason(reason, said),
@@ -332,18 +328,18 @@ fn of_server(cause: &RedisError, said: &dyn Fn(ErrorKind, &str) -> Error) -> Err
     }
 }
 
-/// The login was refused. What the server says to that tells people nothing more.
+/// The login was refused. The server's text adds nothing.
 fn of_login(cause: &RedisError) -> Error {
     let is_missing = cause.code() == Some("NOAUTH") || cause.to_string().contains("NOAUTH");
     of_reason(if is_missing { &NO_LOGIN } else { &BAD_LOGIN }, &without_words)
 }
 
-/// A key of another type is no lock of this layout, whatever else it is: `foreign` does not reach it.
+/// A key of another type is not a lock of this layout: `foreign` does not apply to it.
 pub(crate) fn of_break(error: Error) -> Error {
     match error.message() == WRONG_TYPE.1 {
         true => error.with_hint(
-            "it was left as it is, as every key of another type: if it is a lock of the other layout, break it with ?layout=plain or \
-             ?layout=redisson in the URL; if not, only the server's own tools delete it",
+            "it was left unchanged. If it is a lock of the other layout, break it with ?layout=plain or ?layout=redisson in \
+             the URL; otherwise delete it with the server's own tools",
         ),
         false => error,
     }
@@ -363,19 +359,19 @@ fn of_reason(Reason(kind, what, hint): &Reason, said: &dyn Fn(ErrorKind, &str) -
 
 fn shortened(cause: &RedisError) -> String {
     let mut text = cause.to_string();
-    // What a script's error says of itself is of no use to people.
+    // The digest and position in a script's error are of no use to people.
     if let Some(at) = text.find(", script: ").or_else(|| text.find(" script: ")) {
         text.truncate(at);
     }
     legible(&text, ERROR_MAX)
 }
 
-/// An answer that cannot be read: it did happen, but not as far as is known. A server of Redis that runs our scripts gives none such.
+/// A reply that cannot be parsed: the call may have taken effect. A Redis server that runs our scripts never sends one.
 pub(crate) fn unreadable(what: &str) -> Error {
     let what = legible(what, ERROR_MAX);
-    Error::new(ErrorKind::Unfit, "call", format!("the server's answer cannot be read: {what}"))
+    Error::new(ErrorKind::Unfit, "call", format!("cannot parse the server's answer: {what}"))
         .with_outcome(Outcome::Unknown)
-        .with_hint("is it a Redis or Valkey server, with nothing before it that changes answers?")
+        .with_hint("check that it is a Redis or Valkey server, without a proxy that changes answers")
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Answers that no script of ours would give: each is read, or refused with an error that does not call it a bug of ours.
+//! Answers that no script of ours would give: each is read, or refused with an error that does not call it a bug of
+//! ours.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ fn read(value: &Value) -> [Result<(), Error>; 8] {
         reply::acquired(value.clone(), &names[..1]).map(|_| ()),
         reply::acquired(value.clone(), &names).map(|_| ()),
         reply::voted(value.clone(), &names, span).map(|_| ()),
-        reply::upheld(value.clone(), span).map(|_| ()),
+        reply::renewed_vote(value.clone(), span).map(|_| ()),
         reply::renewed(value.clone()).map(|_| ()),
         reply::released(value.clone()).map(|_| ()),
         reply::broken(value.clone(), name).map(|_| ()),

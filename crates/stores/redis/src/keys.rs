@@ -1,5 +1,5 @@
-//! From names to keys: the lock itself stands at the name, and what belongs to it stands beside it in the same hash slot. Behind a
-//! prefix, all of them and every channel begin with it: whoever may touch nothing else can keep locks there.
+//! From names to keys. The lock itself is at the name; its other keys are in the same hash slot. With a prefix, all of
+//! them and every channel begin with it, so a user with rights to that prefix alone can keep locks there.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use leasehold_core::{ClientId, Name, RequestId, StoreOwner};
 
-/// Where all keys and channels are: behind a prefix, which may be empty.
+/// The prefix of all keys and channels; it may be empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Space(pub(crate) Arc<str>);
 
-/// Where the lock of a name is, and all that belongs to it.
+/// The keys of one name.
 pub(crate) struct Keys<'a> {
     prefix: &'a str,
     lock: Cow<'a, str>,
@@ -26,7 +26,7 @@ impl Space {
         Keys { prefix: &self.0, lock }
     }
 
-    /// The name of the lock that stands at a key.
+    /// The name of the lock at a key.
     pub(crate) fn name_of_lock(&self, key: &str) -> Option<Name> {
         Name::new(key.strip_prefix(&*self.0)?).ok()
     }
@@ -48,17 +48,17 @@ impl Space {
         format!("{}{}*", escaped(&self.0), escaped(beginning))
     }
 
-    /// Where a client is told that a lock it waits for may be free. The scripts make the same of the key of a line.
+    /// The channel on which a client is told that a lock may be free. The scripts derive it from the key of a waitlist.
     pub(crate) fn hint_channel(&self, client: &str) -> String {
         format!("{}{HINT}{client}", self.0)
     }
 
-    /// Since when the server has forgotten nothing.
-    pub(crate) fn birth(&self) -> String {
-        format!("{}{BIRTH}", self.0)
+    /// The record of the server's epoch: since when it has forgotten nothing.
+    pub(crate) fn server_epoch(&self) -> String {
+        format!("{}{EPOCH}", self.0)
     }
 
-    /// The client that such a channel belongs to.
+    /// The client of a hint channel.
     pub(crate) fn client_of_hint(&self, channel: &str) -> Option<ClientId> {
         client_of(channel.strip_prefix(&*self.0)?.strip_prefix(HINT)?)
     }
@@ -74,18 +74,18 @@ impl Keys<'_> {
         self.beside(FENCE)
     }
 
-    /// Who holds it.
+    /// The record of a shared owner.
     pub(crate) fn record(&self) -> String {
         self.beside(RECORD)
     }
 
-    /// Waiting clients, as they came.
-    pub(crate) fn line(&self) -> String {
+    /// Waiting clients, by arrival.
+    pub(crate) fn waitlist(&self) -> String {
         self.beside("leasehold_line")
     }
 
-    /// Waiting clients, by when they were last heard of.
-    pub(crate) fn heard(&self) -> String {
+    /// Waiting clients, by the time until which they are assumed to wait.
+    pub(crate) fn waiter_expiries(&self) -> String {
         self.beside("leasehold_heard")
     }
 
@@ -94,18 +94,18 @@ impl Keys<'_> {
         self.redissons("redisson_lock_token")
     }
 
-    /// Where Redisson tells of a release.
+    /// The channel on which Redisson announces a release.
     pub(crate) fn channel(&self) -> String {
         self.redissons(CHANNEL)
     }
 
-    /// Keys of our own are told apart for `a` and `{a}`, which both have the tag `a`.
+    /// Our own keys differ for `a` and `{a}`, although both have the hash tag `a`.
     fn beside(&self, what: &str) -> String {
         let (prefix, lock) = (self.prefix, &*self.lock);
         if lock.contains('{') { [prefix, what, "::", lock].concat() } else { [prefix, what, ":{", lock, "}"].concat() }
     }
 
-    /// Redisson's rule. Behind a prefix nobody else is there: Redisson puts its own word first.
+    /// Redisson's rule. With a prefix it is ours alone: Redisson puts its own word first.
     fn redissons(&self, what: &str) -> String {
         let (prefix, lock) = (self.prefix, &*self.lock);
         if lock.contains('{') { [prefix, what, ":", lock].concat() } else { [prefix, what, ":{", lock, "}"].concat() }
@@ -113,17 +113,17 @@ impl Keys<'_> {
 }
 
 const FENCE: &str = "leasehold_fence";
-/// What begins like this is not the name of a lock but a key that belongs to one.
+/// A key that begins like this belongs to a lock and is not the name of one.
 const RESERVED: [&str; 5] =
     ["leasehold_fence:", "leasehold_lock:", "leasehold_line:", "leasehold_heard:", "redisson_lock_token:"];
-const BIRTH: &str = "leasehold_birth";
+const EPOCH: &str = "leasehold_birth";
 const RECORD: &str = "leasehold_lock";
 const CHANNEL: &str = "redisson_lock__channel";
 const HINT: &str = "leasehold_hint:";
 
-/// Whether a lock of this name would stand where something of another lock stands.
+/// Whether a lock of this name would collide with a key of another lock.
 pub(crate) fn is_reserved(name: &Name) -> bool {
-    name.as_str() == BIRTH || RESERVED.iter().any(|prefix| name.as_str().starts_with(prefix))
+    name.as_str() == EPOCH || RESERVED.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
 /// Whether keys behind this prefix could be taken for others of ours.
@@ -168,7 +168,7 @@ fn request_behind(before: &str, id: RequestId) -> String {
     text
 }
 
-/// A client, as it stands in line.
+/// A client's id, as in a waitlist.
 pub(crate) fn client(id: ClientId) -> [u8; 32] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     std::array::from_fn(|place| DIGITS[(id.0[place / 16] >> (60 - 4 * (place % 16))) as usize & 0xf])
@@ -186,8 +186,8 @@ pub(crate) fn request_of(text: &str) -> Option<RequestId> {
     Some(RequestId { client: client_of(&uuid.replace('-', ""))?, number: number.parse().ok()? })
 }
 
-/// Owners that mean something else where a lock keeps its owner: a lock that lingers or was broken, the mode of Redisson's read-write
-/// locks, and an owner that was generated, whose kind a lock does not tell.
+/// Owners that mean something else where a lock keeps its owner: a lock that lingers or was broken, the mode of
+/// Redisson's read-write locks, and an owner that was generated, whose kind a lock does not tell.
 pub(crate) fn is_reserved_owner(owner: &StoreOwner) -> bool {
     let StoreOwner::Shared(id) = owner else { return false };
     id.starts_with("leasehold:") || &**id == "mode" || is_request(id)
@@ -242,7 +242,9 @@ mod tests {
         let (space, name) = (space("app1:"), Name::new("a").unwrap());
         let keys = space.keys(&name);
         assert_eq!(keys.lock(), "app1:a");
-        for beside in [keys.fence(), keys.record(), keys.line(), keys.heard(), keys.token(), keys.channel()] {
+        for beside in
+            [keys.fence(), keys.record(), keys.waitlist(), keys.waiter_expiries(), keys.token(), keys.channel()]
+        {
             assert!(beside.starts_with("app1:") && beside.ends_with(":{app1:a}"), "{beside}");
         }
         assert_eq!(space.fence_pattern("x"), "app1:leasehold_fence:[{:]app1:x*");

@@ -1,4 +1,4 @@
-//! Text that came from a server, for people: bounded, and without characters that would give a terminal orders or reorder a line.
+//! Makes a server's text fit for display: bounded, and without characters that control a terminal or reorder a line.
 
 /// The longest owner that leasehold itself writes, with room to spare.
 pub(crate) const OWNER_MAX: usize = 320;
@@ -7,7 +7,7 @@ pub(crate) const VALUE_MAX: usize = 128;
 /// The longest error text of a server that is shown.
 pub(crate) const ERROR_MAX: usize = 256;
 
-/// At most so many characters of it, the others left out, and those that do not belong on a line replaced.
+/// At most `max` characters of the text, with unprintable ones replaced.
 pub(crate) fn legible(text: &str, max: usize) -> String {
     let mut chars = text.chars();
     let mut shown: String = chars.by_ref().take(max).map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect();
@@ -17,7 +17,7 @@ pub(crate) fn legible(text: &str, max: usize) -> String {
     shown
 }
 
-/// Neither a control character nor one that turns the direction of writing.
+/// Neither a control character nor one that changes the writing direction.
 fn is_plain(c: char) -> bool {
     let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !c.is_control() && !turns

@@ -1,8 +1,8 @@
-//! Looking at locks: one, or all that begin alike.
+//! Inspects one lock, or lists all locks whose names begin alike.
 //!
-//! Redis has no index of locks. In the layout of Redisson every hash is looked at whose name fits. In the plain one strings of other
-//! libraries cannot be told from other strings: behind a prefix every string is listed, and without one those at names that leasehold
-//! has used in the last eight days, which are known by their fences.
+//! Redis has no index of locks. In Redisson's layout, every hash with a matching name is inspected. In the plain
+//! layout, another library's lock looks like any other string. With a prefix every string is listed; without one, only
+//! the names that leasehold has used in the last eight days, which it knows by their fences.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,17 +18,17 @@ use crate::keys;
 use crate::reply::{self, Parts};
 use crate::store::{Inner, calling};
 
-/// So many keys are gone through in one step of a scan.
+/// Number of keys that one step of a scan visits.
 const STEP: usize = 1_000;
-/// So many locks are looked at in one call.
+/// Maximum number of locks inspected in one call.
 const AT_ONCE: usize = 200;
 
-/// A scan is given up after this.
+/// A scan fails after this time.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The most names that a scan finds.
+/// Maximum number of names that a scan collects.
 const NAMES_MAX: usize = 200_000;
 
-/// What the last scan found, for the pages that follow.
+/// The result of the last scan, for the pages that follow.
 #[derive(Default)]
 pub(crate) struct Scanned(Mutex<Option<(String, Arc<[Name]>)>>);
 
@@ -43,19 +43,19 @@ impl Scanned {
     }
 }
 
-/// What is looked at.
+/// What to report.
 #[derive(Clone, Copy)]
 pub(crate) enum Which {
     /// One name: a key of another type is an error.
     One,
-    /// Locks alone: anything else counts as free.
+    /// Only locks: any other value counts as free.
     Locks,
-    /// Locks, and another program's value at the name of one.
+    /// Locks, and other programs' values at their names.
     All,
 }
 
 impl Which {
-    /// For a list: a hash of another program is no lock, and a string at a name of ours is somebody's.
+    /// For a list: another program's hash is not a lock, but a string at one of our names is held.
     pub(crate) fn listed(layout: Layout) -> Self {
         match layout {
             Layout::Redisson => Self::Locks,
@@ -72,7 +72,7 @@ impl Which {
     }
 }
 
-/// Looks at locks.
+/// Inspects locks.
 pub(crate) async fn inspect(
     inner: &Inner,
     names: Vec<Name>,
@@ -82,7 +82,7 @@ pub(crate) async fn inspect(
     let mut command = calling(script, names.len() * 4);
     for name in &names {
         let keys = inner.space.keys(name);
-        command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.heard());
+        command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.waiter_expiries());
     }
     command.arg(which.word());
     let only = (names.len() == 1).then(|| names[0].clone());
@@ -120,14 +120,14 @@ pub(crate) async fn page(
     Ok((at, page))
 }
 
-/// Where locks are looked for.
+/// Where to look for locks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Places {
-    /// A hash is told from a lock.
+    /// The script tells a lock from another hash.
     Hashes,
-    /// What stands behind a prefix of ours is a lock, whoever took it.
+    /// Every string with our prefix is a lock, whichever library took it.
     Strings,
-    /// Without a prefix a string may be anything: names that leasehold has used lately are known by their fences.
+    /// Without a prefix a string may be anything; names that leasehold has used lately are known by their fences.
     Fences,
 }
 
@@ -154,7 +154,7 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
     loop {
         let mut command: Cmd = redis::cmd("SCAN");
         command.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
-        let answer = inner.link.query(&command).await.map_err(|error| error.during("list"))?;
+        let answer = inner.connection.query(&command).await.map_err(|error| error.during("list"))?;
         let mut parts = Parts::of(answer)?;
         cursor = parts.text()?;
         let (mut found, mut some) = (parts.list()?, Vec::new());
@@ -178,7 +178,8 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
     }
 }
 
-/// Whether anything stands at one of these names. Most fences are of locks that were given back, and to look at each takes long.
+/// Whether anything stands at one of these names. Most fences are of locks that were given back, and to look at each
+/// takes long.
 async fn is_any_there(inner: &Inner, names: &[Name]) -> Result<bool, Error> {
     if names.is_empty() {
         return Ok(false);
@@ -187,9 +188,9 @@ async fn is_any_there(inner: &Inner, names: &[Name]) -> Result<bool, Error> {
     names.iter().for_each(|name| {
         command.arg(inner.space.keys(name).lock());
     });
-    match inner.link.query(&command).await {
+    match inner.connection.query(&command).await {
         Ok(count) => Ok(count != Value::Int(0)),
-        // Who may not ask that way may look at each.
+        // A user without that right inspects each name.
         Err(error) if error.kind() == ErrorKind::Unfit => Ok(true),
         Err(error) => Err(error.during("list")),
     }

@@ -1,4 +1,4 @@
-//! This store as one server of a quorum: its votes, and what it knows of the server's memory.
+//! This store as one server of a quorum: its votes, and the epoch of the server.
 
 use leasehold_core::port::{Acquire, Call, Notification, Release, Released, Renew, Reply};
 use leasehold_core::quorum::{Ballot, Member, RenewedVote, Vote, Voted};
@@ -11,24 +11,24 @@ use crate::reply;
 use crate::store::{self, Inner, Redis};
 
 impl Inner {
-    /// Whether the server says that every write is on disk before it is answered. Asked once a connection; one who must not ask is told
-    /// nothing, and the server recovers after every restart.
+    /// Whether the server syncs every write before it answers. Asked once per connection. If the user may not ask, the
+    /// answer is no, and the server is in quarantine after every restart.
     async fn is_synced(&self) -> bool {
-        let mark = self.link.subscribed(&[]);
+        let mark = self.connection.subscribed(&[]);
         if let (Some(mark), Some((known, synced))) = (&mark, &*self.synced())
             && mark == known
         {
             return *synced;
         }
         let synced = self.asks_whether_synced().await.unwrap_or(false);
-        *self.synced() = self.link.subscribed(&[]).map(|mark| (mark, synced));
+        *self.synced() = self.connection.subscribed(&[]).map(|mark| (mark, synced));
         synced
     }
 
     async fn asks_whether_synced(&self) -> Result<bool, Error> {
         for (setting, wanted) in [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")]
         {
-            let answer = self.link.query(redis::cmd("CONFIG").arg("GET").arg(setting)).await?;
+            let answer = self.connection.query(redis::cmd("CONFIG").arg("GET").arg(setting)).await?;
             if !says(&answer, wanted) {
                 return Ok(false);
             }
@@ -36,30 +36,30 @@ impl Inner {
         Ok(true)
     }
 
-    /// Whether this client may stand in line after a vote: leaving is told to the server only where it may.
-    fn stands_in_line(&self, request: &Acquire, voted: &Result<(StoreTime, Vote), Error>) {
+    /// Records whether this client may be on a waitlist after a vote.
+    fn note_waiting(&self, request: &Acquire, voted: &Result<(StoreTime, Vote), Error>) {
         let client = request.request.client;
         let names = request.names.as_slice().iter();
-        let mut lines = self.lines();
+        let mut waitlists = self.waitlists();
         match voted {
             Ok((_, Vote { voted: Voted::Busy(busy), .. })) if request.enlist => {
-                lines.enter(client, &busy.name, leasehold_clock::now());
+                waitlists.enter(client, &busy.name, leasehold_clock::now());
             }
             Err(error) if request.enlist && error.outcome() == Outcome::Unknown => {
                 let now = leasehold_clock::now();
-                names.for_each(|name| lines.enter(client, name, now));
+                names.for_each(|name| waitlists.enter(client, name, now));
             }
             Ok((_, Vote { voted: Voted::Took { .. } | Voted::Held { .. }, .. })) => {
                 for name in names {
-                    lines.leave(client, name);
+                    waitlists.leave(client, name);
                 }
             }
             _ => {}
         }
     }
 
-    fn add_birth(&self, command: &mut Cmd) {
-        command.arg(self.space.birth());
+    fn add_epoch(&self, command: &mut Cmd) {
+        command.arg(self.space.server_epoch());
     }
 }
 
@@ -77,7 +77,7 @@ fn vote_command(inner: &Inner, ballot: &Ballot, synced: bool) -> Cmd {
     let names = request.names.as_slice();
     let mut command = store::calling(&inner.scripts.vote, names.len() * store::parts(inner.layout) + 1);
     names.iter().for_each(|name| store::add_keys(&mut command, inner, name));
-    inner.add_birth(&mut command);
+    inner.add_epoch(&mut command);
     command
         .arg(keys::tag(&request.owner))
         .arg(keys::request(request.request))
@@ -110,11 +110,11 @@ impl Member for Redis {
             let names = ballot.acquire.names.as_slice();
             let mut voted = answer.and_then(|value| reply::voted(value, names, inner.quarantine));
             if let Ok((_, Vote { voted: Voted::Busy(busy), .. })) = &mut voted
-                && store::is_untold(&inner, busy)
+                && store::releases_silently(&inner, busy)
             {
                 busy.news = Notification::Never;
             }
-            inner.stands_in_line(&ballot.acquire, &voted);
+            inner.note_waiting(&ballot.acquire, &voted);
             voted.map_err(|error| error.during("acquire"))
         })
     }
@@ -128,11 +128,11 @@ impl Member for Redis {
             let synced = inner.is_synced().await;
             let mut command = store::calling(&inner.scripts.renew_vote, leases.len() * 2 + 1);
             store::add_lease_keys(&mut command, &inner, &leases);
-            inner.add_birth(&mut command);
+            inner.add_epoch(&mut command);
             store::add_leases(&mut command, &leases);
             command.arg(reply::millis(inner.quarantine)).arg(u8::from(synced));
             let answer = inner.run(&inner.scripts.renew_vote, command).await;
-            answer.and_then(|value| reply::upheld(value, inner.quarantine)).map_err(|error| error.during("renew"))
+            answer.and_then(|value| reply::renewed_vote(value, inner.quarantine)).map_err(|error| error.during("renew"))
         })
     }
 

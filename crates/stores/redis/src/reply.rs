@@ -1,4 +1,4 @@
-//! Reads what the scripts answer.
+//! Parses the replies of the scripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::keys;
 use crate::legible::{OWNER_MAX, VALUE_MAX, legible};
 
 const EPOCH_MICROS: u64 = STORE_EPOCH_UNIX_SECONDS * 1_000_000;
-/// The largest whole number that a script can count with.
+/// The largest integer that a script counts exactly.
 const EXACT: u64 = 1 << 53;
 
 /// A point on the server's clock, in microseconds since 1970.
@@ -36,14 +36,14 @@ pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(EXACT)
 }
 
-/// An answer that is a list, read from its front.
+/// A reply that is a list, read from the front.
 pub(crate) struct Parts(std::vec::IntoIter<Value>);
 
 impl Parts {
     pub(crate) fn of(value: Value) -> Result<Self, Error> {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
-            other => Err(error::unreadable(&format!("no list but {}", kind_of(&other)))),
+            other => Err(error::unreadable(&format!("expected a list, got {}", kind_of(&other)))),
         }
     }
 
@@ -62,7 +62,7 @@ impl Parts {
     pub(crate) fn number(&mut self) -> Result<i64, Error> {
         match self.next()? {
             Value::Int(number) => Ok(number),
-            other => Err(error::unreadable(&format!("no number but {}", kind_of(&other)))),
+            other => Err(error::unreadable(&format!("expected a number, got {}", kind_of(&other)))),
         }
     }
 
@@ -74,7 +74,7 @@ impl Parts {
         match self.next()? {
             Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Value::SimpleString(text) => Ok(text),
-            other => Err(error::unreadable(&format!("no text but {}", kind_of(&other)))),
+            other => Err(error::unreadable(&format!("expected text, got {}", kind_of(&other)))),
         }
     }
 
@@ -91,7 +91,7 @@ impl Parts {
     }
 }
 
-/// In place of a value, which has any size.
+/// The kind of a value: the value itself may be of any size.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Nil => "nothing",
@@ -101,7 +101,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// What became of an acquire, and the server's clock.
+/// The outcome of an acquire, and the server's clock.
 pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acquired), Error> {
     let mut parts = Parts::of(value)?;
     let (what, at) = (parts.text()?, parts.time()?);
@@ -124,13 +124,13 @@ pub(crate) fn acquired(value: Value, names: &[Name]) -> Result<(StoreTime, Acqui
     Ok((at, acquired))
 }
 
-/// The grant of an ordinary acquire, of which only the first fence need be told.
+/// The grant of an ordinary acquire, from its first fence.
 pub(crate) fn granted_as_asked(request: &Acquire, first: Fence, is_jump: bool) -> Result<Acquired, Error> {
     let block = match is_jump {
         true => Block { first: first.plus(FENCE_JUMP), len: 1 },
         false => Block { first, len: request.block.max(1) },
     };
-    // No jump makes a fence of none.
+    // A jump from no fence is not a fence.
     if first == Fence::NONE || !are_fences(block) {
         return Err(error::unreadable(NO_FENCES).during("acquire"));
     }
@@ -138,9 +138,9 @@ pub(crate) fn granted_as_asked(request: &Acquire, first: Fence, is_jump: bool) -
     Ok(Acquired::Granted(smallvec![granted]))
 }
 
-const NO_FENCES: &str = "a grant without a fence, or with one that no script can count";
+const NO_FENCES: &str = "a grant without a fence, or with one out of range";
 
-/// Whether a script can have given these out.
+/// Whether a script can have granted these fences.
 fn are_fences(block: Block) -> bool {
     block.first != Fence::NONE && block.len > 0 && block.last().get() < EXACT
 }
@@ -150,7 +150,7 @@ pub(crate) fn voted(value: Value, names: &[Name], quarantine: Duration) -> Resul
     let mut parts = Parts::of(value)?;
     let (what, at) = (parts.text()?, parts.time()?);
     if what == "apart" {
-        return Err(unfit_birth(&mut parts, quarantine)?);
+        return Err(unfit_epoch(&mut parts, quarantine)?);
     }
     let standing = standing(&mut parts)?;
     let voted = match what.as_str() {
@@ -164,10 +164,10 @@ pub(crate) fn voted(value: Value, names: &[Name], quarantine: Duration) -> Resul
     Ok((at, Vote { standing, voted }))
 }
 
-/// The record of a server's birth tells of another quarantine, or is none.
-fn unfit_birth(parts: &mut Parts, quarantine: Duration) -> Result<Error, Error> {
+/// The server's epoch record names another quarantine, or is not an epoch record.
+fn unfit_epoch(parts: &mut Parts, quarantine: Duration) -> Result<Error, Error> {
     let kept = u64::try_from(parts.number()?).map(Duration::from_millis);
-    Ok(kept.map_or_else(|_| error::foreign_birth(), |kept| error::another_quarantine(kept, quarantine)))
+    Ok(kept.map_or_else(|_| error::foreign_epoch(), |kept| error::another_quarantine(kept, quarantine)))
 }
 
 fn standing(parts: &mut Parts) -> Result<VotingStatus, Error> {
@@ -176,12 +176,12 @@ fn standing(parts: &mut Parts) -> Result<VotingStatus, Error> {
 }
 
 /// Renewals in a quorum, and the server's clock.
-pub(crate) fn upheld(value: Value, quarantine: Duration) -> Result<(StoreTime, RenewedVote), Error> {
+pub(crate) fn renewed_vote(value: Value, quarantine: Duration) -> Result<(StoreTime, RenewedVote), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
     let recovers = parts.number()?;
     let Ok(recovers) = u64::try_from(recovers) else {
-        return Err(unfit_birth(&mut parts, quarantine)?);
+        return Err(unfit_epoch(&mut parts, quarantine)?);
     };
     let standing = if recovers == 0 {
         VotingStatus::Votes
@@ -201,7 +201,7 @@ fn busy(parts: &mut Parts, names: &[Name]) -> Result<Busy, Error> {
     Ok(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left, news: Notification::default() })
 }
 
-/// Nobody counted the fences of a name up to where they are.
+/// No clock produced the last fence of a name.
 fn unfit_fence(parts: &mut Parts, names: &[Name]) -> Result<Error, Error> {
     let name = named(parts, names)?;
     Ok(error::unfit_fence(&parts.text()?, &parts.text()?).on_lock(&name))
@@ -215,17 +215,17 @@ fn granted(mut parts: Parts) -> Result<Granted, Error> {
         return Err(error::unreadable(NO_FENCES));
     }
     if granted.left.is_zero() && !was_given_back {
-        return Err(error::unreadable("a grant with nothing left of it"));
+        return Err(error::unreadable("a grant with no time left"));
     }
     Ok(granted)
 }
 
-/// What stands at a name.
+/// The description of a name.
 struct Described {
-    /// How much is left of it; none where it has no expiry, or is not there.
+    /// Time left; none if there is no expiry or no lock.
     left: Option<Duration>,
     holders: Vec<Holder>,
-    /// Who held it last, where nobody does.
+    /// The last holder, during a cooldown.
     last: Option<Holder>,
 }
 
@@ -250,7 +250,7 @@ fn left(parts: &mut Parts) -> Result<Option<Duration>, Error> {
 fn holder(mut parts: Parts) -> Result<Holder, Error> {
     let (kept_as, holds, left, broken) = (parts.text()?, parts.count()?, left(&mut parts)?, parts.number()? == 1);
     if parts.left() == 0 {
-        // Nobody of ours wrote it.
+        // Another program wrote it.
         let owner = StoreOwner::Shared(legible(&kept_as, VALUE_MAX).into());
         return Ok(Holder { owner, fence: None, holds, left, lease: None, since: None, broken, about: Arc::default() });
     }
@@ -261,7 +261,7 @@ fn holder(mut parts: Parts) -> Result<Holder, Error> {
     Ok(Holder { owner, fence: Some(fence), holds, left, lease: Some(lease), since: Some(since), broken, about })
 }
 
-/// Who a holder is: process, machine, and its own word, a line each.
+/// The description of a holder: process, host and label, a line each.
 pub(crate) fn about(about: &About) -> String {
     let line = |text: Option<&Arc<str>>| text.map(|text| text.replace('\n', " ")).unwrap_or_default();
     let pid = about.pid.map(|pid| pid.to_string()).unwrap_or_default();
@@ -274,14 +274,14 @@ fn about_of(text: &str) -> About {
     About { pid: line().and_then(|pid| pid.parse().ok()), host: line().map(Into::into), label: line().map(Into::into) }
 }
 
-/// What became of renewals, and the server's clock.
+/// The outcome of renewals, and the server's clock.
 pub(crate) fn renewed(value: Value) -> Result<(StoreTime, Vec<Renewed>), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
     Ok((at, each_renewed(&mut parts)?))
 }
 
-/// In place of what is left: an operator ended the holder's right.
+/// Stands for the time left if an operator broke the lease.
 const BROKEN: i64 = -2;
 
 fn each_renewed(parts: &mut Parts) -> Result<Vec<Renewed>, Error> {
@@ -297,7 +297,7 @@ fn each_renewed(parts: &mut Parts) -> Result<Vec<Renewed>, Error> {
     Ok(renewed)
 }
 
-/// What became of a release, and the server's clock.
+/// The outcome of a release, and the server's clock.
 pub(crate) fn released(value: Value) -> Result<(StoreTime, Released), Error> {
     let mut parts = Parts::of(value)?;
     let (what, at) = (parts.text()?, parts.time()?);
@@ -310,7 +310,7 @@ pub(crate) fn released(value: Value) -> Result<(StoreTime, Released), Error> {
     Ok((at, released))
 }
 
-/// Who held a lock that was broken, and the server's clock.
+/// The holders of a lock that was broken, and the server's clock.
 pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Broken), Error> {
     let mut parts = Parts::of(value)?;
     let (verdict, at) = (parts.text()?, parts.time()?);
@@ -328,14 +328,14 @@ pub(crate) fn broken(value: Value, name: Name) -> Result<(StoreTime, Broken), Er
     Ok((at, Broken { was, refused }))
 }
 
-/// Who holds locks, and the server's clock.
+/// The holders of locks, and the server's clock.
 pub(crate) fn inspected(value: Value, names: Vec<Name>) -> Result<(StoreTime, Vec<Inspected>), Error> {
     let mut parts = Parts::of(value)?;
     let at = parts.time()?;
     let mut all = Vec::new();
     for name in names {
         match parts.next()? {
-            // Free, where that need not be told.
+            // Free names are left out.
             Value::Int(_) => {}
             found => all.push(inspected_one(Parts::of(found)?, name)?),
         }

@@ -1,4 +1,4 @@
-//! The socket of a connection. A thread that writes what it sends itself does not read from it.
+//! The socket of a connection. A caller's thread that writes its own command does not read from it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::driver;
 use crate::wire::Wire;
 
-/// What is read is bounded: see [`Wire`].
+/// Replies are bounded: see [`Wire`].
 pub(crate) struct Socket {
     stream: Stream,
     wire: Wire,
@@ -43,7 +43,7 @@ impl Socket {
     }
 }
 
-/// The addresses of a host. A name is looked up on a thread of its own, because the system's own look-up blocks.
+/// The addresses of a host. The system's resolver blocks, so it runs on a thread of its own.
 async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -51,19 +51,19 @@ async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let (told, answer) = oneshot::channel();
     let host = host.to_owned();
     std::thread::Builder::new().name("leasehold-dns".into()).spawn(move || {
-        // Whoever has gone needs no answer.
+        // A caller that is gone needs no answer.
         let _ = told.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
     })?;
-    answer.await.unwrap_or_else(|_| Err(io::Error::other("looking up the host failed")))
+    answer.await.unwrap_or_else(|_| Err(io::Error::other("the resolver thread failed")))
 }
 
-/// A name may stand for several addresses, of which some lead nowhere: all are tried at once, and the first that answers is it.
+/// A host may have several addresses, and some may be unreachable: all are tried at once, and the first to answer wins.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     for address in addresses(host, port).await? {
         attempts.spawn(TcpStream::connect(address));
     }
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name of the host stands for no address");
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "host name did not resolve");
     while let Some(attempt) = attempts.join_next().await {
         match attempt.unwrap_or_else(|failed| Err(io::Error::other(failed))) {
             Ok(stream) => return Ok(stream),
@@ -75,7 +75,7 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // Our own thread has asked to be woken when there is something to be read, and reads it.
+        // Our own thread is registered for reads, and does them.
         if driver::is_sending() {
             return Poll::Pending;
         }
@@ -98,7 +98,7 @@ impl AsyncWrite for Socket {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(task, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(task, bytes),
         };
-        // Whoever waits for this connection is told by our own thread that it is broken: it finds out as well.
+        // Our own thread sees the error too, and reports it to every caller of this connection.
         if driver::is_sending() && matches!(written, Poll::Ready(Err(_))) {
             task.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! The port, over scripts.
+//! The port of a store, implemented with scripts.
 
 use std::fmt;
 use std::future::Future;
@@ -27,7 +27,7 @@ use crate::subscriptions::Subscriptions;
 use crate::thread::Thread;
 use crate::waitlist_cache::WaitlistCache;
 
-/// A server of Redis.
+/// A store on one Redis server.
 #[derive(Clone)]
 pub struct Redis(pub(crate) Arc<Inner>);
 
@@ -38,29 +38,29 @@ pub(crate) struct Inner {
     pub(crate) layout: Layout,
     pub(crate) space: Space,
     pub(crate) scripts: &'static Scripts,
-    pub(crate) link: Arc<Connection>,
-    ears: Arc<Subscriptions>,
-    /// Who may stand in line for what.
-    lines: Mutex<WaitlistCache>,
-    pub(crate) sharing: Batcher,
+    pub(crate) connection: Arc<Connection>,
+    subscriptions: Arc<Subscriptions>,
+    /// The waitlists that clients of this store may be on.
+    waitlists: Mutex<WaitlistCache>,
+    pub(crate) batcher: Batcher,
     pub(crate) scanned: list::Scanned,
-    /// In a quorum: for how long the server does not vote when it may have forgotten.
+    /// In a quorum: how long the server does not vote after it may have forgotten grants.
     pub(crate) quarantine: Duration,
-    /// Whether every write of the server is synced, as it was said on that connection.
+    /// Whether the server syncs every write, as it said on that connection.
     synced: Mutex<Option<(ConnectionEpoch, bool)>>,
 }
 
 impl Redis {
-    /// A store on that server, for callers. Nothing is sent yet: the first call connects, on a thread of this store's own.
+    /// A store on that server, for callers. Nothing is sent yet: the first call connects, on the store's own thread.
     ///
     /// # Errors
     ///
-    /// Settings that make no sense; a process that can have no more threads or files.
+    /// The process can have no more threads or files.
     pub fn new(config: &Config) -> Result<Self, Error> {
         Self::on(config, Thread::Callers)
     }
 
-    /// The same for a keeper: on a thread where no code of the user's runs.
+    /// The same for a keeper: on a thread that never runs user code.
     ///
     /// # Errors
     ///
@@ -70,22 +70,22 @@ impl Redis {
     }
 
     fn on(config: &Config, thread: Thread) -> Result<Self, Error> {
-        // Hints are told on the callers' thread, also those that the keeper hears.
+        // Hints are delivered on the callers' thread, including those that the keeper receives.
         Thread::Callers.start()?;
         thread.start()?;
-        let ears = Subscriptions::new(config.layout, config.space.clone());
-        let link = Connection::new(config, thread, ears.clone());
-        ears.attach(&link);
+        let subscriptions = Subscriptions::new(config.layout, config.space.clone());
+        let connection = Connection::new(config, thread, subscriptions.clone());
+        subscriptions.attach(&connection);
         Ok(Self(Arc::new(Inner {
             label: config.label.as_str().into(),
             database: config.info.redis_settings().db(),
             layout: config.layout,
             space: config.space.clone(),
             scripts: Scripts::of(config.layout),
-            link,
-            ears,
-            lines: Mutex::default(),
-            sharing: Batcher::default(),
+            connection,
+            subscriptions,
+            waitlists: Mutex::default(),
+            batcher: Batcher::default(),
             scanned: list::Scanned::default(),
             quarantine: config.quarantine,
             synced: Mutex::default(),
@@ -96,7 +96,7 @@ impl Redis {
         Call::done(Err(error.on_store(&self.0.label)))
     }
 
-    /// A release; `quietly`: nobody is told.
+    /// Releases a hold; if `quietly`, no client is notified.
     pub(crate) fn give_back(&self, request: Release, quietly: bool) -> Call<Reply<Released>> {
         if keys::is_reserved_owner(&request.owner) {
             return self.refused(error::reserved_owner("release"));
@@ -104,10 +104,10 @@ impl Redis {
         let (inner, request) = (self.0.clone(), Arc::new(request));
         self.call(async move {
             if request.rejoin {
-                inner.lines().enter(request.client, &request.name, leasehold_clock::now());
+                inner.waitlists().enter(request.client, &request.name, leasehold_clock::now());
             }
-            let shared = match !quietly && batcher::may_share_release(&request) {
-                true => inner.share_release(request.clone()).await,
+            let shared = match !quietly && batcher::can_batch_release(&request) {
+                true => inner.batch_release(request.clone()).await,
                 false => Answer::Alone(None),
             };
             let answer = match shared {
@@ -140,13 +140,13 @@ impl Inner {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn lines(&self) -> MutexGuard<'_, WaitlistCache> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn waitlists(&self) -> MutexGuard<'_, WaitlistCache> {
+        self.waitlists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn run(&self, script: &Script, command: Cmd) -> Result<redis::Value, Error> {
-        // Boxed: most calls do not come here, and would carry the room for it about.
-        Box::pin(self.link.call(script, command)).await
+        // Boxed: most calls do not come here, and their futures would be larger.
+        Box::pin(self.connection.call(script, command)).await
     }
 }
 
@@ -154,15 +154,15 @@ const ARGUMENTS: usize = 16;
 const KEY_BYTES: usize = 64;
 const ARGUMENT_BYTES: usize = 384;
 
-/// A script's call, with the keys of so many names.
+/// A call of a script, with this many keys.
 pub(crate) fn calling(script: &Script, keys: usize) -> Cmd {
-    // Room for what an ordinary call has: to make it piece by piece costs more than the call.
+    // Capacity for an ordinary call: growing the buffers step by step costs more than the call.
     let mut command = Cmd::with_capacity(keys + ARGUMENTS, keys * KEY_BYTES + ARGUMENT_BYTES);
     command.arg("EVALSHA").arg(&script.digest).arg(keys);
     command
 }
 
-/// How many keys belong to a name.
+/// The number of keys of a name.
 pub(crate) fn parts(layout: Layout) -> usize {
     match layout {
         Layout::Redisson => 7,
@@ -173,13 +173,13 @@ pub(crate) fn parts(layout: Layout) -> usize {
 /// All keys of a name, in the order of the scripts.
 pub(crate) fn add_keys(command: &mut Cmd, inner: &Inner, name: &Name) {
     let keys = inner.space.keys(name);
-    command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.line()).arg(keys.heard());
+    command.arg(keys.lock()).arg(keys.fence()).arg(keys.record()).arg(keys.waitlist()).arg(keys.waiter_expiries());
     if inner.layout == Layout::Redisson {
         command.arg(keys.token()).arg(keys.channel());
     }
 }
 
-/// What a renewal touches: the lock, and the record, which stands beside the fence unless several clients share the owner.
+/// The keys of a renewal: the lock, and its record, which is at the fence's key unless several clients share the owner.
 pub(crate) fn add_lease_keys(command: &mut Cmd, inner: &Inner, leases: &[Renew]) {
     for renew in leases {
         let keys = inner.space.keys(&renew.lease.name);
@@ -188,7 +188,7 @@ pub(crate) fn add_lease_keys(command: &mut Cmd, inner: &Inner, leases: &[Renew])
     }
 }
 
-/// What is renewed, and for how long.
+/// The leases to renew, and their terms.
 pub(crate) fn add_leases(command: &mut Cmd, leases: &[Renew]) {
     for renew in leases {
         command
@@ -218,41 +218,41 @@ pub(crate) fn acquire_command(inner: &Inner, request: &Acquire) -> Cmd {
     command
 }
 
-/// What the client heard when it asked.
+/// The subscriptions of a client before an acquire.
 struct Listening(Option<(Vec<String>, ConnectionEpoch)>);
 
 impl Listening {
-    /// Whether it is subscribed to all that a release of this lock can be told by.
+    /// Whether it is subscribed to every channel that a release of this lock uses.
     fn before(inner: &Inner, request: &Acquire) -> Self {
         let (Names::One(name), true) = (&request.names, request.enlist) else { return Self(None) };
         let client = request.request.client;
-        if !inner.ears.knows(client) {
+        if !inner.subscriptions.knows(client) {
             return Self(None);
         }
-        let channels = inner.ears.channels_of(client, name);
-        Self(inner.link.subscribed(&channels).map(|mark| (channels, mark)))
+        let channels = inner.subscriptions.channels_of(client, name);
+        Self(inner.connection.subscribed(&channels).map(|mark| (channels, mark)))
     }
 
-    /// Where it was so before the asking, and is so after it, on the same connection, no release can be missed.
+    /// If it was subscribed before the acquire and still is, on the same connection, it cannot miss a release.
     fn news(&self, inner: &Inner, client: ClientId, busy: &Busy) -> Notification {
-        if is_untold(inner, busy) {
+        if releases_silently(inner, busy) {
             return Notification::Never;
         }
         let Some((channels, before)) = &self.0 else { return Notification::WhenWatched };
-        inner.ears.add_again(client, &busy.name);
-        if inner.link.subscribed(channels).as_ref() == Some(before) {
+        inner.subscriptions.add_again(client, &busy.name);
+        if inner.connection.subscribed(channels).as_ref() == Some(before) {
             return Notification::Coming;
         }
         Notification::WhenWatched
     }
 }
 
-/// Whether its holder tells nobody of a release: that of another library, in the plain layout.
-pub(crate) fn is_untold(inner: &Inner, busy: &Busy) -> bool {
+/// Whether the holder notifies no client of its release: in the plain layout, a holder of another library.
+pub(crate) fn releases_silently(inner: &Inner, busy: &Busy) -> bool {
     inner.layout == Layout::Plain && busy.holder.as_ref().is_some_and(|holder| holder.fence.is_none())
 }
 
-/// A fence for a script; nothing where there is none.
+/// A fence for a script; empty if there is none.
 pub(crate) fn number_of(fence: Option<Fence>) -> String {
     fence.map(|fence| fence.get().to_string()).unwrap_or_default()
 }
@@ -298,13 +298,12 @@ impl Store for Redis {
         capability
     }
 
-    /// What stands behind a prefix in a database of a server, by whichever address. A server draws an id when it starts; one that starts again is another, and so is the
-    /// connection to it.
+    /// The prefix in a database of a server, at whatever address. A server has a new run id after every start.
     fn identity(&self) -> Call<Result<Identity, Error>> {
         let inner = self.0.clone();
         let kind = crate::config::SCHEMES[0];
         Call::pending(async move {
-            let server = inner.link.server().await;
+            let server = inner.connection.server().await;
             match server.map_err(|error| error.during("identity").on_store(&inner.label))? {
                 Some(id) => Ok(Identity::new(kind, format!("{id}/{}/{}", inner.database, inner.space.0))),
                 None => Ok(Identity::unknown(kind)),
@@ -315,7 +314,7 @@ impl Store for Redis {
     fn clock(&self) -> Call<Reply<()>> {
         let inner = self.0.clone();
         self.call(async move {
-            let answer = inner.link.query(&redis::cmd("TIME")).await?;
+            let answer = inner.connection.query(&redis::cmd("TIME")).await?;
             let mut parts = reply::Parts::of(answer)?;
             let mut number = || parts.text()?.parse::<u64>().map_err(|_| error::unreadable("no time"));
             Ok((reply::store_time(number()?.saturating_mul(1_000_000).saturating_add(number()?)), ()))
@@ -337,8 +336,8 @@ impl Store for Redis {
         self.call(async move {
             let client = request.request.client;
             let listening = Listening::before(&inner, &request);
-            let shared = match batcher::may_share_acquire(&inner, &request) {
-                true => inner.share_acquire(request.clone()).await,
+            let shared = match batcher::can_batch_acquire(&inner, &request) {
+                true => inner.batch_acquire(request.clone()).await,
                 false => Answer::Alone(None),
             };
             let answer = match shared {
@@ -351,17 +350,17 @@ impl Store for Redis {
             let mut acquired = answer.and_then(|value| reply::acquired(value, request.names.as_slice()));
             match &mut acquired {
                 Ok((_, Acquired::Busy(busy))) if request.enlist => {
-                    inner.lines().enter(client, &busy.name, leasehold_clock::now());
+                    inner.waitlists().enter(client, &busy.name, leasehold_clock::now());
                     busy.news = listening.news(&inner, client, busy);
                 }
                 Err(error) if request.enlist && error.outcome() == Outcome::Unknown => {
-                    let (mut lines, now) = (inner.lines(), leasehold_clock::now());
-                    request.names.as_slice().iter().for_each(|name| lines.enter(client, name, now));
+                    let (mut waitlists, now) = (inner.waitlists(), leasehold_clock::now());
+                    request.names.as_slice().iter().for_each(|name| waitlists.enter(client, name, now));
                 }
                 Ok((_, Acquired::Granted(_))) => {
-                    let mut lines = inner.lines();
+                    let mut waitlists = inner.waitlists();
                     for name in request.names.as_slice() {
-                        lines.leave(client, name);
+                        waitlists.leave(client, name);
                     }
                 }
                 _ => {}
@@ -391,10 +390,10 @@ impl Store for Redis {
 
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
         let inner = self.0.clone();
-        inner.ears.add(client, &name, &sink);
-        let channels = inner.ears.channels_of(client, &name);
+        inner.subscriptions.add(client, &name, &sink);
+        let channels = inner.subscriptions.channels_of(client, &name);
         Call::pending(async move {
-            let subscribed = inner.link.subscribe(channels).await;
+            let subscribed = inner.connection.subscribe(channels).await;
             subscribed.map_err(|error| error.during("watch").on_store(&inner.label).on_lock(&name))
         })
     }
@@ -403,22 +402,22 @@ impl Store for Redis {
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         let inner = self.0.clone();
-        let idle = inner.ears.remove(client, &name);
-        let in_line = inner.lines().leave(client, &name);
-        if !in_line && !idle {
+        let idle = inner.subscriptions.remove(client, &name);
+        let is_waiting = inner.waitlists().leave(client, &name);
+        if !is_waiting && !idle {
             return Call::done(());
         }
         Call::pending(async move {
-            if in_line {
+            if is_waiting {
                 let script = &inner.scripts.leave;
                 let keys = inner.space.keys(&name);
                 let mut command = calling(script, 3);
-                command.arg(keys.lock()).arg(keys.line()).arg(keys.heard());
+                command.arg(keys.lock()).arg(keys.waitlist()).arg(keys.waiter_expiries());
                 command.arg(name.as_str()).arg(&keys::client(client));
-                // Whoever does not ask again is off the line in three seconds.
+                // If this fails, the entry expires in three seconds.
                 let _ = inner.run(script, command).await;
             }
-            inner.ears.sweep_later();
+            inner.subscriptions.sweep_later();
         })
     }
 
@@ -455,8 +454,8 @@ impl Store for Redis {
 
     fn close(&self, client: ClientId) -> Call<()> {
         let inner = self.0.clone();
-        inner.ears.remove_all(client);
-        inner.link.close();
+        inner.subscriptions.remove_all(client);
+        inner.connection.close();
         Call::done(())
     }
 }

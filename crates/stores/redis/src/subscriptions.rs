@@ -1,7 +1,7 @@
-//! Who is to be told that a lock may be free: the other end of the subscriptions.
+//! Delivers messages from the server to the clients that wait for a lock.
 //!
-//! Every client has a channel of its own, on which the first in line is told by a release of ours. Redisson tells on a channel of
-//! the lock's, so for as long as somebody waits for a lock we listen there as well.
+//! Every client has a channel of its own, on which our releases notify the first waiter. Redisson publishes on a
+//! channel per lock, so while a client waits for a lock, that channel is subscribed as well.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -17,39 +17,40 @@ use crate::connection::Connection;
 use crate::keys::Space;
 use crate::thread::Thread;
 
-/// What a release of ours says on Redisson's channel. Redisson reads it as its own 0, and we know that the first in line was told.
+/// The payload of our releases on Redisson's channel. Redisson reads it as its own 0; we know that the first waiter was
+/// notified.
 const OURS: &[u8] = b"-0";
-/// After a release of Redisson's everybody was told, so everybody asks after a pause of up to this.
+/// A release by Redisson wakes every waiter, so each asks after a random pause of up to this.
 const SPREAD: Duration = Duration::from_millis(4);
-/// A subscription that nobody needs is kept for this long: a lock that is waited for once is often waited for again.
+/// An unused subscription is kept for this long: clients often wait for the same lock again.
 const WARM: Duration = Duration::from_secs(1);
 
-/// So many messages are heard in a [`WINDOW`] one by one. Whoever is allowed to publish can send any number: what comes beyond that is heard
-/// together, at its end.
+/// Maximum number of messages delivered one by one in a [`WINDOW`]. A publisher may send any number; the rest is
+/// delivered as one hint at the end of the window.
 const WINDOW_MESSAGES: u32 = 256;
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// Everybody who waits over one link.
+/// The clients that wait over one connection.
 pub(crate) struct Subscriptions {
     layout: Layout,
     space: Space,
-    link: OnceLock<Weak<Connection>>,
+    connection: OnceLock<Weak<Connection>>,
     state: Mutex<State>,
 }
 
 struct State {
     clients: HashMap<ClientId, Listening, RandomState>,
-    /// Redisson's channels that are listened to.
+    /// Redisson's channels that are subscribed.
     channels: HashMap<String, Channel, RandomState>,
-    /// Those that nobody needed a moment ago.
+    /// Channels that have become unused.
     idle: Vec<String>,
     sweeping: bool,
     rng: Rng,
-    /// When the present window began, how many messages came in it, and whether its end is waited for.
+    /// Start of the current window, its number of messages, and whether a task waits for its end.
     window: (Moment, u32, bool),
 }
 
-/// A client that waited for something at some time.
+/// A client that has waited at least once.
 struct Listening {
     sink: HintSink,
     names: HashSet<Name, RandomState>,
@@ -58,9 +59,9 @@ struct Listening {
 /// A channel of Redisson's.
 #[derive(Default)]
 struct Channel {
-    /// The locks it is of: `a` and `{a}` share one.
+    /// The locks of the channel: `a` and `{a}` share one.
     names: Vec<Name>,
-    /// How many wait.
+    /// Number of waiters.
     waiters: usize,
 }
 
@@ -74,40 +75,41 @@ impl Subscriptions {
             rng: Rng::new(leasehold_clock::now().as_nanos()),
             window: (Moment::default(), 0, false),
         };
-        Arc::new(Self { layout, space, link: OnceLock::new(), state: Mutex::new(state) })
+        Arc::new(Self { layout, space, connection: OnceLock::new(), state: Mutex::new(state) })
     }
 
-    /// The link they listen on.
-    pub(crate) fn attach(&self, link: &Arc<Connection>) {
-        let _ = self.link.set(Arc::downgrade(link));
+    /// Sets the connection of the subscriptions.
+    pub(crate) fn attach(&self, connection: &Arc<Connection>) {
+        let _ = self.connection.set(Arc::downgrade(connection));
     }
 
-    pub(crate) fn link(&self) -> Option<Arc<Connection>> {
-        self.link.get()?.upgrade()
+    pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
+        self.connection.get()?.upgrade()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Channels that a client must hear to be told of a name.
+    /// The channels that notify a client of a name.
     pub(crate) fn channels_of(&self, client: ClientId, name: &Name) -> Vec<String> {
         let mut channels = vec![self.space.hint_channel(&client.to_string())];
         channels.extend(self.channel_of(name));
         channels
     }
 
-    /// Where Redisson tells of this lock. Behind a prefix it tells of nothing; there a release sees that somebody listens.
+    /// Redisson's channel of this lock. With a prefix Redisson does not use it; there it shows a release that a client
+    /// listens.
     fn channel_of(&self, name: &Name) -> Option<String> {
         (self.layout == Layout::Redisson).then(|| self.space.keys(name).channel())
     }
 
-    /// Whether this client ever waited, so that it may hear of a name without having subscribed to it.
+    /// Whether this client has ever waited, so that it may be notified of a name it has not subscribed to.
     pub(crate) fn knows(&self, client: ClientId) -> bool {
         self.state().clients.contains_key(&client)
     }
 
-    /// Someone waits.
+    /// A client waits.
     pub(crate) fn add(&self, client: ClientId, name: &Name, sink: &HintSink) {
         let mut state = self.state();
         let none = || Listening { sink: sink.clone(), names: HashSet::default() };
@@ -115,12 +117,12 @@ impl Subscriptions {
         state.wait(client, name, self.channel_of(name));
     }
 
-    /// A client waits that did before.
+    /// A known client waits again.
     pub(crate) fn add_again(&self, client: ClientId, name: &Name) {
         self.state().wait(client, name, self.channel_of(name));
     }
 
-    /// Someone waits no longer. Answers whether there is something to be swept later.
+    /// A client waits no longer. Returns whether unused channels have to be swept.
     pub(crate) fn remove(&self, client: ClientId, name: &Name) -> bool {
         let mut state = self.state();
         state.wait_no_more(client, name, self.channel_of(name));
@@ -138,24 +140,24 @@ impl Subscriptions {
         state.clients.remove(&client);
     }
 
-    /// Every channel that somebody needs.
+    /// Every channel in use.
     pub(crate) fn channels(&self) -> Vec<String> {
         let state = self.state();
         let hints = state.clients.keys().map(|client| self.space.hint_channel(&client.to_string()));
         hints.chain(state.channels.keys().cloned()).collect()
     }
 
-    /// Whether somebody waits who needs this channel.
+    /// Whether a waiter needs this channel.
     pub(crate) fn needs(&self, channel: &str) -> bool {
         self.state().channels.get(channel).is_some_and(|channel| channel.waiters > 0)
     }
 
-    /// Whether anybody waits for anything.
+    /// Whether any client waits.
     pub(crate) fn anybody_waits(&self) -> bool {
         self.state().clients.values().any(|listening| !listening.names.is_empty())
     }
 
-    /// A message came.
+    /// Handles a message.
     pub(crate) fn hear(self: &Arc<Self>, channel: &[u8], payload: &[u8]) {
         if self.is_flooded() {
             return;
@@ -172,7 +174,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether this message is left out: with the end of the window everybody asks again.
+    /// Whether to drop this message: at the end of the window every waiter asks again.
     fn is_flooded(self: &Arc<Self>) -> bool {
         let now = leasehold_clock::now();
         let mut state = self.state();
@@ -185,12 +187,12 @@ impl Subscriptions {
             return false;
         }
         if !std::mem::replace(is_awaited, true) {
-            let ears = Arc::downgrade(self);
-            Thread::Callers.behind(async move {
+            let subscriptions = Arc::downgrade(self);
+            Thread::Callers.spawn_detached(async move {
                 tokio::time::sleep(WINDOW).await;
-                let Some(ears) = ears.upgrade() else { return };
-                ears.state().window = (leasehold_clock::now(), 0, false);
-                ears.hint_all();
+                let Some(subscriptions) = subscriptions.upgrade() else { return };
+                subscriptions.state().window = (leasehold_clock::now(), 0, false);
+                subscriptions.hint_all();
             });
         }
         true
@@ -204,7 +206,7 @@ impl Subscriptions {
             let spread = u64::try_from(SPREAD.as_nanos()).unwrap_or(u64::MAX);
             (names, sinks, Duration::from_nanos(state.rng.below(spread)))
         };
-        Thread::Callers.behind(async move {
+        Thread::Callers.spawn_detached(async move {
             tokio::time::sleep(pause).await;
             for (name, sink) in names.iter().flat_map(|name| sinks.iter().map(move |sink| (name, sink))) {
                 sink(Hint::Name(name.clone()));
@@ -220,7 +222,7 @@ impl Subscriptions {
         }
     }
 
-    /// Unsubscribes after a while from what nobody needs any more.
+    /// Unsubscribes from unused channels after a while.
     pub(crate) fn sweep_later(self: &Arc<Self>) {
         {
             let mut state = self.state();
@@ -229,16 +231,16 @@ impl Subscriptions {
             }
             state.sweeping = true;
         }
-        let ears = Arc::downgrade(self);
-        Thread::Callers.behind(async move {
+        let subscriptions = Arc::downgrade(self);
+        Thread::Callers.spawn_detached(async move {
             tokio::time::sleep(WARM).await;
-            let Some(ears) = ears.upgrade() else { return };
-            let idle = std::mem::take(&mut ears.state().idle);
-            if let Some(link) = ears.link() {
-                link.unsubscribe(&idle).await;
+            let Some(subscriptions) = subscriptions.upgrade() else { return };
+            let idle = std::mem::take(&mut subscriptions.state().idle);
+            if let Some(connection) = subscriptions.connection() {
+                connection.unsubscribe(&idle).await;
             }
             {
-                let mut state = ears.state();
+                let mut state = subscriptions.state();
                 state.sweeping = false;
                 for channel in idle {
                     if state.channels.get(&channel).is_some_and(|channel| channel.waiters == 0) {
@@ -246,7 +248,7 @@ impl Subscriptions {
                     }
                 }
             }
-            ears.sweep_later();
+            subscriptions.sweep_later();
         });
     }
 }
@@ -288,13 +290,13 @@ mod tests {
     #[test]
     fn a_flood_is_heard_together_and_nothing_after_it_is_missed() {
         Thread::Callers.start().expect("a thread");
-        let ears = Subscriptions::new(Layout::Plain, Space("".into()));
+        let subscriptions = Subscriptions::new(Layout::Plain, Space("".into()));
         let (client, name) = (ClientId([7, 7]), Name::new("a").expect("a name"));
         let (tell, told) = mpsc::channel();
-        ears.add(client, &name, &(Arc::new(move |hint| drop(tell.send(hint))) as HintSink));
-        let channel = ears.space.hint_channel(&client.to_string());
+        subscriptions.add(client, &name, &(Arc::new(move |hint| drop(tell.send(hint))) as HintSink));
+        let channel = subscriptions.space.hint_channel(&client.to_string());
         for _ in 0..100_000 {
-            ears.hear(channel.as_bytes(), b"a");
+            subscriptions.hear(channel.as_bytes(), b"a");
         }
         let mut single = 0;
         while told.recv_timeout(Duration::from_secs(60)).expect("the last ones are heard as well") != Hint::All {

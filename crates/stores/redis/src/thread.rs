@@ -1,8 +1,8 @@
-//! Sockets and timers live on threads of this store's own, whatever runtime a caller has, or none.
+//! The threads on which the store's sockets and timers live, whatever runtime a caller has.
 //!
-//! A caller's runtime may be blocked, have no timers, or be driven by nobody for a while; and a future of a caller's may be polled once
-//! and then never again. Nothing that others wait for may depend on either. Nor may a process that can have no more threads or files
-//! panic here: a store is refused before anything runs on a thread that is not there.
+//! A caller's runtime may be blocked, have no timers, or not be driven for a while, and a caller's future may be polled
+//! once and never again. Shared work must depend on neither. A process that can have no more threads or files must not
+//! panic here: creating the store fails instead.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -17,7 +17,8 @@ use crate::error;
 
 /// Which of our threads a connection lives on.
 ///
-/// On the callers' thread hints are told, and with them code of the user's may run, which may block; the keeper's must not wait for it.
+/// The callers' thread delivers hints and so may run user code, which may block. The keeper's thread must not wait for
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Thread {
     Callers,
@@ -25,7 +26,7 @@ pub(crate) enum Thread {
 }
 
 impl Thread {
-    /// Starts it, once a process. A store is made only where this succeeds.
+    /// Starts the thread, once per process. A store is created only if this succeeds.
     ///
     /// # Errors
     ///
@@ -33,19 +34,19 @@ impl Thread {
     pub(crate) fn start(self) -> Result<(), Error> {
         static STARTING: Mutex<()> = Mutex::new(());
         let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let (place, name) = self.place();
-        if place.get().is_none() {
-            let _ = place.set(begin(name).map_err(error::no_thread)?);
+        let (slot, name) = self.slot();
+        if slot.get().is_none() {
+            let _ = slot.set(start_thread(name).map_err(error::no_thread)?);
         }
         Ok(())
     }
 
-    /// Sockets and timers that are made until this is dropped are ours.
+    /// Sockets and timers that are created until this is dropped live on this thread.
     pub(crate) fn enter(self) -> Option<EnterGuard<'static>> {
         self.handle().map(Handle::enter)
     }
 
-    /// Polls a future of the caller's so that the sockets and timers it makes are ours.
+    /// Polls a caller's future so that the sockets and timers it creates live on this thread.
     pub(crate) async fn polls<T>(self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|task| {
@@ -55,8 +56,8 @@ impl Thread {
         .await
     }
 
-    /// Runs work to its end here, whether or not the caller goes on waiting for it.
-    pub(crate) async fn runs<T: Send + 'static>(
+    /// Runs work to its end on this thread, whether or not the caller keeps waiting.
+    pub(crate) async fn run_to_end<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -64,21 +65,21 @@ impl Thread {
         self.handle().ok_or_else(failed)?.spawn(work).await.map_err(|_| failed())?
     }
 
-    /// Runs work here until it ends or is ended.
+    /// Runs work on this thread until it ends or is aborted.
     pub(crate) fn spawn(self, work: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         self.handle().map(|handle| handle.spawn(work).abort_handle())
     }
 
-    /// Runs work here that nobody waits for.
-    pub(crate) fn behind(self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Runs work on this thread that no caller waits for.
+    pub(crate) fn spawn_detached(self, work: impl Future<Output = ()> + Send + 'static) {
         self.spawn(work);
     }
 
     fn handle(self) -> Option<&'static Handle> {
-        self.place().0.get()
+        self.slot().0.get()
     }
 
-    fn place(self) -> (&'static OnceLock<Handle>, &'static str) {
+    fn slot(self) -> (&'static OnceLock<Handle>, &'static str) {
         static CALLERS: OnceLock<Handle> = OnceLock::new();
         static KEEPERS: OnceLock<Handle> = OnceLock::new();
         match self {
@@ -88,14 +89,15 @@ impl Thread {
     }
 }
 
-/// A thread with a runtime that runs for as long as the process does. A runtime that makes its own threads panics where there are none.
-fn begin(name: &str) -> io::Result<Handle> {
+/// A thread with a runtime that runs for as long as the process does. A runtime that makes its own threads panics where
+/// there are none.
+fn start_thread(name: &str) -> io::Result<Handle> {
     leasehold_clock::room_for_runtime()?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let (give, given) = std::sync::mpsc::channel::<Runtime>();
-    let runs = move || given.recv().map_or((), |runtime| runtime.block_on(std::future::pending()));
-    match std::thread::Builder::new().name(name.to_owned()).spawn(runs) {
+    let run_to_end = move || given.recv().map_or((), |runtime| runtime.block_on(std::future::pending()));
+    match std::thread::Builder::new().name(name.to_owned()).spawn(run_to_end) {
         Ok(_) => {
             // The thread waits for just this.
             let _ = give.send(runtime);

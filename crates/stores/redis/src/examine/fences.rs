@@ -60,7 +60,7 @@ async fn scan(inner: &Inner) -> Result<(Vec<(Name, String)>, bool), Error> {
     loop {
         let mut command: Cmd = redis::cmd("SCAN");
         command.arg(&cursor).arg("COUNT").arg(STEP).arg("MATCH").arg(inner.space.fence_pattern(""));
-        let mut parts = Parts::of(inner.link.query(&command).await?)?;
+        let mut parts = Parts::of(inner.connection.query(&command).await?)?;
         cursor = parts.text()?;
         let (mut keys, mut found) = (Vec::new(), parts.list()?);
         while found.left() > 0 {

@@ -152,7 +152,8 @@ pub(super) fn replicas(info: &Info) -> Check {
     }
 }
 
-/// What a restart of one server of a quorum loses: nothing that the others do not make up for, where it waits before it votes again.
+/// What a restart of one server of a quorum loses: nothing that the others do not make up for, where it waits before it
+/// votes again.
 pub(super) fn persistence_of_member(info: &Info, quarantine: Duration) -> Check {
     let found = persistence(info);
     if found.verdict != Verdict::Warn || quarantine.is_zero() {
@@ -183,7 +184,8 @@ pub(super) fn uptime(info: &Info) -> Check {
     }
 }
 
-/// Whether a server of a quorum votes now: not for a quarantine after it may have forgotten. As `scripts/lib/server_epoch.lua` decides.
+/// Whether a server of a quorum votes now: not for a quarantine after it may have forgotten. As
+/// `scripts/lib/server_epoch.lua` decides.
 pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_micros: i128) -> Check {
     const CHECK: &str = "voting";
     let spoken = humantime::format_duration;
@@ -200,7 +202,7 @@ pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_
     };
     let of = Duration::from_millis(of.parse().unwrap_or(0));
     if of != quarantine {
-        let found = format!("it is used with a quarantine of {}, and not of {}", spoken(of), spoken(quarantine));
+        let found = format!("it is used with a quarantine of {}, not {}", spoken(of), spoken(quarantine));
         return fail(CHECK, found, "give every client the same `quarantine`, as it stands in leasehold_birth");
     }
     if quarantine.is_zero() {
@@ -312,7 +314,7 @@ mod tests {
         is(&of(Some("a1 100000000 60000 0"), 130), Verdict::Warn, "another 30s");
         is(&of(Some("a1 100000000 60000 0"), 161), Verdict::Ok, "it votes");
         is(&of(Some("b2 100000000 60000 1"), 161), Verdict::Warn, "started anew");
-        is(&of(Some("a1 100000000 5000 0"), 161), Verdict::Fail, "of 5s, and not of 1m");
+        is(&of(Some("a1 100000000 5000 0"), 161), Verdict::Fail, "of 5s, not 1m");
         let synced = [("run_id", "a1"), ("aof_enabled", "1"), ("appendfsync", "always")];
         is(&voting(&synced.into(), Some("b2 100000000 60000 1"), minute, 161_000_000), Verdict::Ok, "it votes");
         is(&voting(&synced.into(), Some(" 0 0 0"), Duration::ZERO, 161_000_000), Verdict::Warn, "no quarantine");

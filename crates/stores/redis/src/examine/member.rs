@@ -1,4 +1,5 @@
-//! Looking at one server of a quorum: what is found of any server, how it stands as a voter, and what the others are compared with.
+//! Looking at one server of a quorum: what is found of any server, how it stands as a voter, and what the others are
+//! compared with.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub struct Seen {
     pub clock: Option<(i128, Duration)>,
 }
 
-/// Looks at one server of a quorum. One that does not let us in has one check, that fails.
+/// Examines one server of a quorum. If the login is refused, the only check fails.
 ///
 /// # Errors
 ///
@@ -35,7 +36,7 @@ pub async fn examine_member(config: &Config) -> Result<Seen, Error> {
     let store = Redis::new(config)?;
     let server = Server { store, limit: config.limit };
     let seen = Thread::Callers.polls(server.examine_as_member(config.quarantine)).await;
-    server.store.0.link.close();
+    server.store.0.connection.close();
     seen.map_err(|error| error.during("examine").on_store(server.store.label()))
 }
 
@@ -66,7 +67,7 @@ impl Server {
     }
 
     async fn voting(&self, info: &Info, quarantine: Duration, now: i128) -> Result<Check, Error> {
-        let key = self.store.0.space.birth();
+        let key = self.store.0.space.server_epoch();
         let kept = match self.ask_if_allowed(&["GET", &key]).await? {
             Some(Value::BulkString(bytes)) => Some(String::from_utf8_lossy(&bytes).into_owned()),
             Some(_) => None,

@@ -22,7 +22,7 @@ pub use member::{Seen, examine_member};
 /// So many calls are timed.
 const TIMED: u32 = 20;
 
-/// Looks at the server. One that does not let us in is not looked at any further: opening it will say why.
+/// Examines the server. If the login is refused, there are no further checks: opening the store says why.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub async fn examine(config: &Config) -> Result<Vec<Check>, Error> {
     let store = Redis::new(config)?;
     let server = Server { store, limit: config.limit };
     let checks = Thread::Callers.polls(server.examine()).await;
-    server.store.0.link.close();
+    server.store.0.connection.close();
     checks.map_err(|error| error.during("examine").on_store(server.store.label()))
 }
 
@@ -80,7 +80,7 @@ impl Server {
         words.iter().for_each(|word| {
             command.arg(word);
         });
-        self.store.0.link.query(&command).await
+        self.store.0.connection.query(&command).await
     }
 
     /// Sends one command that a server may forbid: then there is nothing.

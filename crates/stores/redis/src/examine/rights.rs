@@ -1,5 +1,5 @@
-//! What this user may do: every command that the scripts call is tried in a way that changes nothing. (ACL DRYRUN would do for newer
-//! servers, and for those who may call it; this does for all.)
+//! What this user may do: every command that the scripts call is tried in a way that changes nothing. (ACL DRYRUN would
+//! do for newer servers, and for those who may call it; this does for all.)
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,8 @@ const KEY: &str = "<key>";
 const CHANNEL: &str = "<channel>";
 /// What is needed besides what the scripts call.
 const OUTSIDE: &[&str] = &["TIME", "EVALSHA", "EVAL"];
-/// What the library itself sends: it cannot be tried alone. `+scan` is for those who look: without it locks work, and `list` does not.
+/// What the library itself sends: it cannot be tried alone. `+scan` is for those who look: without it locks work, and
+/// `list` does not.
 const CONNECTION: &str = "+hello +select +unsubscribe +scan";
 
 /// What is missing.
@@ -71,7 +72,7 @@ pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
         let tried = server.ask(&words.collect::<Vec<_>>()).await.map(drop);
         missing.note(tried, probe, (keys.lock(), &hints))?;
     }
-    for key in [keys.fence(), keys.record(), keys.line(), keys.heard(), keys.token()] {
+    for key in [keys.fence(), keys.record(), keys.waitlist(), keys.waiter_expiries(), keys.token()] {
         if layout == Layout::Redisson || key != keys.token() {
             let read = server.ask(&["GETRANGE", &key, "0", "0"]).await.map(drop);
             missing.note(read, &["GETRANGE"], (&key, ""))?;
@@ -85,9 +86,9 @@ pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
         channels.push(keys.channel());
     }
     for channel in channels {
-        let tried = server.store.0.link.subscribe(vec![channel.clone()]).await;
+        let tried = server.store.0.connection.subscribe(vec![channel.clone()]).await;
         missing.note(tried, &["SUBSCRIBE"], ("", &channel))?;
-        server.store.0.link.unsubscribe(&[channel]).await;
+        server.store.0.connection.unsubscribe(&[channel]).await;
     }
     let mut checks = vec![missing.verdict(layout, space)];
     if refusal(server.ask(&["SCAN", "0", "COUNT", "1"]).await.map(drop))?.is_some() {

@@ -48,8 +48,8 @@ pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {
     Ok(Check::new(CHECK, Verdict::Warn, found).with_advice(advice))
 }
 
-/// Names that may be locks, and whether all keys were gone through. In the plain layout a lock looks like any other string; those
-/// are known that leasehold has granted lately, by their fences.
+/// Names that may be locks, and whether all keys were gone through. In the plain layout a lock looks like any other
+/// string; those are known that leasehold has granted lately, by their fences.
 async fn scan(inner: &Inner) -> Result<(BTreeSet<Name>, bool), Error> {
     let began = leasehold_clock::now();
     let (mut names, mut cursor) = (BTreeSet::new(), "0".to_owned());
@@ -60,7 +60,7 @@ async fn scan(inner: &Inner) -> Result<(BTreeSet<Name>, bool), Error> {
             Layout::Redisson => command.arg("TYPE").arg("hash").arg("MATCH").arg(inner.space.pattern("")),
             Layout::Plain => command.arg("TYPE").arg("string").arg("MATCH").arg(inner.space.fence_pattern("")),
         };
-        let mut parts = Parts::of(inner.link.query(&command).await?)?;
+        let mut parts = Parts::of(inner.connection.query(&command).await?)?;
         cursor = parts.text()?;
         let mut found = parts.list()?;
         while found.left() > 0 {
