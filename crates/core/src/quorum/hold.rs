@@ -130,9 +130,9 @@ impl Hold {
     pub fn release(&mut self) -> PerServer<Option<Option<StoreTime>>> {
         self.released = true;
         let of = |(server, Rejoin { open, until }): (usize, &Rejoin)| {
-            let anew = open.is_some().then_some(*until);
+            let rejoin_until = open.is_some().then_some(*until);
             let was_asked = self.attempt.was_asked(server) || *until > StoreTime::default();
-            was_asked.then(|| self.attempt.open_until(server).max(anew))
+            was_asked.then(|| self.attempt.open_until(server).max(rejoin_until))
         };
         self.rejoins.iter().enumerate().map(of).collect()
     }

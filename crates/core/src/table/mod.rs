@@ -207,7 +207,7 @@ impl Table {
         }
     }
 
-    /// Whoever was to send a call has gone before sending it: the next in line takes over.
+    /// The task that was to send a call was dropped first: the next in line takes over.
     pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
         match context.what {
             what @ (CallKind::Ask { .. } | CallKind::Watch { .. }) => {

@@ -132,7 +132,7 @@ impl GroupLock {
     /// given, or over several stores one is given twice: by the server that keeps it, not by its URL.
     /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) where the owner holds one of them. [`Unfit`](crate::ErrorKind::Unfit) where two
     /// locks of one name are given and their servers do not tell who they are. [`Lost`](crate::ErrorKind::Lost) where leases are so short
-    /// that they end before all are had. A store that is unreachable is waited for for 10 s each time that its turn comes.
+    /// that they end before all locks are acquired. An unreachable store is retried for 10 s each time its turn comes.
     ///
     /// # Cancel safety
     ///

@@ -1,9 +1,9 @@
 //! How SQLite opens files for this store: through [`Site::open`], so that it never opens, and never gives away, what others put at
 //! the paths it uses.
 //!
-//! SQLite opens by path, as root it gives the log and its index to whoever owns the file, and it gives both the file's mode, which with an
-//! access list is more than the group has. These are calls of the system that it lets programs replace, for the whole process: ours act only inside [`within`], on that thread and for those paths, and hand every other
-//! call on. The store has an entry of its own in SQLite's list of file systems, whose pauses end with the caller's patience, and which
+//! SQLite opens by path. As root it gives the log and its index to the owner of the file, and it gives both the file's mode, which with an
+//! access list is more than the group has. SQLite lets programs replace these system calls, for the whole process: ours act only inside
+//! [`within`], on that thread and for those paths, and pass every other call on. The store has an entry of its own in SQLite's list of file systems, whose pauses end with the caller's patience, and which
 //! passes over a journal that a stranger put beside the file: nobody without rights on a file can have written to it.
 //!
 //! The only place in this crate with `unsafe`: docs/decisions/0014-opening-files.md says why.
