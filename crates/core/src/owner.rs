@@ -60,11 +60,6 @@ impl Owner {
         Err(Error::new(ErrorKind::BadArgument, "owner", fault).with_hint(form))
     }
 
-    /// An explicit owner whose id was checked before.
-    pub(crate) fn shared(id: Arc<str>) -> Self {
-        Self(Kind::Explicit(id))
-    }
-
     /// The user's id, where the owner is explicit.
     pub fn as_explicit(&self) -> Option<&Arc<str>> {
         match &self.0 {
@@ -161,7 +156,6 @@ mod tests {
         let generated = Owner::generated([1, 2]);
         assert_eq!((generated.as_explicit(), generated.is_generated()), (None, true));
         assert_eq!(format!("{generated:?}"), "Owner(00000000000000010000000000000002)");
-        assert_eq!(Owner::shared("a".into()), Owner::explicit("a").unwrap());
     }
 
     #[test]

@@ -223,6 +223,22 @@ pub struct Release {
     pub rejoin: bool,
 }
 
+impl Release {
+    /// Gives back the hold of one request, whatever fence it was granted with.
+    pub fn hold(name: Name, owner: StoreOwner, id: RequestId) -> Self {
+        Self {
+            client: id.client,
+            name,
+            owner,
+            fence: None,
+            give: ReleaseScope::Hold(id),
+            last_used: None,
+            linger: Duration::ZERO,
+            rejoin: false,
+        }
+    }
+}
+
 /// What became of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Released {

@@ -20,7 +20,7 @@ impl Table {
             if entry.must_queue(now, id, &want) {
                 // Who waits in a long line copies no name.
                 let once = want.once.then(|| name.clone());
-                entry.enqueue(id, Ticket { want, patience: None });
+                entry.wait_mut().enqueue(id, Ticket { want, patience: None });
                 if let Some(name) = once {
                     self.try_among_others(now, id, &name, out);
                 }
@@ -65,7 +65,7 @@ impl Table {
         self.lengthening.remove(&id);
         let Some(entry) = self.entries.get_mut(&home) else { return };
         let slept = entry.is_asker(id);
-        let Some(ticket) = entry.dequeue(id) else { return };
+        let Some(ticket) = entry.wait_mut().dequeue(id) else { return };
         if ticket.want.names.as_slice().len() > 1 {
             return self.group_left(now, id, &home, out);
         }
@@ -80,8 +80,8 @@ impl Table {
         }
         let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
         let Some(entry) = self.entries.get_mut(&home) else { return };
-        let Ask::Sleeping(until) = entry.ask else { return };
-        if entry.head().is_none_or(|(head, _)| head != id) {
+        let Ask::Sleeping(until) = entry.wait().ask else { return };
+        if entry.wait().head().is_none_or(|(head, _)| head != id) {
             return;
         }
         if now < until {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Entry, Held, PendingAcquire, Ticket, WaitState, can_pass, hold_end, nanos};
+use super::entry::{Ask, Entry, Held, PendingAcquire, Ticket, can_pass, hold_end, nanos};
+use super::pending_release::PendingRelease;
 use super::types::{
     AcquireRequest, CallKind, Context, HoldId, How, Output, Outputs, Request, Sending, TaskEffect, TicketId,
 };
@@ -18,7 +19,7 @@ use crate::lease;
 use crate::name::{Name, Names};
 use crate::options::{Term, WaitMode};
 use crate::owner::{RequestId, StoreOwner};
-use crate::port::{Acquire, Acquired, Answered, Busy, Granted, Mode, Release, ReleaseScope, Reply};
+use crate::port::{Acquire, Acquired, Answered, Busy, Granted, Mode, Release, Reply};
 use crate::time::{Moment, StoreTime};
 
 impl Table {
@@ -27,7 +28,7 @@ impl Table {
         let client = self.settings.client;
         let seen = self.seen(name);
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut WaitState = entry;
+        let entry = entry.wait_mut();
         let Some(id) = entry.asker().map(|(id, _)| id) else { return };
         let Some(Ticket { want, patience }) = entry.queue.get_mut(id) else { return };
         if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
@@ -79,7 +80,7 @@ impl Table {
     /// The largest fence seen of what the first in line at `name` wants.
     fn seen(&self, name: &Name) -> Fence {
         let Some(entry) = self.entries.get(name) else { return Fence::NONE };
-        match entry.asker().map(|(_, ticket)| &ticket.want.names) {
+        match entry.wait().asker().map(|(_, ticket)| &ticket.want.names) {
             Some(Names::Many(names)) => {
                 names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.seen).max().unwrap_or_default()
             }
@@ -100,9 +101,9 @@ impl Table {
         out: &mut Outputs,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let entry: &mut WaitState = entry;
+        let entry = entry.wait_mut();
         let Some(series) = entry.series.as_mut().filter(|series| series.number == number) else { return };
-        debug_assert_eq!(entry.ask, Ask::Calling);
+        debug_assert!(entry.ask.is_calling(), "{:?}", entry.ask);
         match reply {
             Ok(Answered { at, result }) => {
                 if std::mem::take(&mut entry.silent) {
@@ -145,14 +146,14 @@ impl Table {
 
     pub(super) fn refused(&mut self, now: Moment, name: &Name, busy: Busy, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
+        if entry.wait().series.as_ref().is_some_and(|series| series.is_group()) {
             return self.group_refused(now, name, Some(busy), out);
         }
-        entry.turns = 0;
-        let hinted = entry.hinted;
-        entry.refused(busy.clone());
+        entry.wait_mut().turns = 0;
+        let hinted = entry.wait().hinted;
+        entry.wait_mut().refused(busy.clone());
         self.refuse_tries(name, &busy, out);
-        if hinted || self.entries.get(name).is_some_and(|entry| entry.queue.is_empty()) {
+        if hinted || self.entries.get(name).is_some_and(|entry| entry.wait().queue.is_empty()) {
             self.reask(name);
         } else {
             self.await_turn(now, name, busy.free_in, out);
@@ -162,13 +163,13 @@ impl Table {
     /// A subscription was confirmed, or failed: either way, ask again.
     pub(super) fn watched(&mut self, now: Moment, name: &Name, failed: Option<Error>, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.ask != Ask::Watching {
+        if !matches!(entry.wait().ask, Ask::Watching) {
             return;
         }
-        entry.ask = Ask::Idle;
+        entry.wait_mut().ask = Ask::Idle;
         match failed {
             None => {
-                entry.watched = true;
+                entry.wait_mut().watched = true;
                 self.reask(name);
             }
             Some(error) => self.ask_failed(now, name, &error, out),
@@ -179,33 +180,33 @@ impl Table {
     /// A call for the first in line failed: tell it, or try again after a pause.
     pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: &Error, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.attempts += 1;
-        let asker = entry.series.as_ref().map(|series| series.asker);
-        let asker = asker.or_else(|| entry.head().map(|(id, _)| id));
+        entry.wait_mut().attempts += 1;
+        let asker = entry.wait().series.as_ref().map(|series| series.asker);
+        let asker = asker.or_else(|| entry.wait().head().map(|(id, _)| id));
         if error.is_retryable() {
-            entry.begin_patience(now, asker, self.settings.patience);
+            entry.wait_mut().begin_patience(now, asker, self.settings.patience);
         }
         let is_final = |(id, ticket): (TicketId, &Ticket)| {
             let is_over = ticket.patience.is_some_and(|over| now >= over);
             let asked = Some(id) == asker && (!error.is_retryable() || is_over);
             // Those behind it would hear of the silence only when their turn comes.
-            let behind = entry.silent && error.is_retryable() && is_over;
+            let behind = entry.wait().silent && error.is_retryable() && is_over;
             (asked || behind || ticket.want.once).then_some(id)
         };
-        let failed: SmallVec<[TicketId; 1]> = entry.queue.iter().filter_map(is_final).collect();
+        let failed: SmallVec<[TicketId; 1]> = entry.wait().queue.iter().filter_map(is_final).collect();
         for id in failed {
-            entry.dequeue(id);
+            entry.wait_mut().dequeue(id);
             out.push(Output::To(id, TaskEffect::Failed(error.clone())));
             self.groups.remove(&id);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if let Some(series) = &entry.series
+        if let Some(series) = &entry.wait().series
             && series.is_group()
-            && !entry.queue.contains(series.asker)
+            && !entry.wait().queue.contains(series.asker)
         {
             return self.group_gone(now, name, out);
         }
-        if entry.queue.is_empty() {
+        if entry.wait().queue.is_empty() {
             return self.reask(name);
         }
         self.sleep_after_failure(now, name, out);
@@ -214,7 +215,7 @@ impl Table {
     /// Nothing came of a sending, and nothing will: the same again, or nothing if nobody wants it.
     pub(super) fn ask_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.series.as_ref().is_some_and(|series| series.is_group()) {
+        if entry.wait().series.as_ref().is_some_and(|series| series.is_group()) {
             self.group_refused(now, name, None, out);
         } else {
             self.reask(name);
@@ -223,13 +224,13 @@ impl Table {
 
     pub(super) fn granted(&mut self, now: Moment, sent: Moment, name: &Name, grants: &[Granted], out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(series) = entry.series.take() else { return };
-        entry.ask = Ask::Idle;
+        let Some(series) = entry.wait_mut().series.take() else { return };
+        entry.wait_mut().ask = Ask::Idle;
         let Some(taker) = taker(entry, &series, grants) else {
             return self.discard(now, &series, grants, out);
         };
         let names = series.names.clone();
-        let own_term = match entry.queue.get(taker) {
+        let own_term = match entry.wait().queue.get(taker) {
             Some(Ticket { want, .. }) if matches!(want.options.term, Term::Fixed(_)) => want.options.term.lease(),
             _ => Duration::MAX,
         };
@@ -237,7 +238,7 @@ impl Table {
         if grants.iter().any(is_over) {
             return self.discard(now, &series, grants, out);
         }
-        let Some(ticket) = self.entries.get_mut(name).and_then(|entry| entry.dequeue(taker)) else { return };
+        let Some(ticket) = self.entries.get_mut(name).and_then(|entry| entry.wait_mut().dequeue(taker)) else { return };
         self.groups.remove(&taker);
         let given = names.as_slice().iter().zip(grants).map(|(name, grant)| {
             let hold = HoldId(self.numbers.next());
@@ -294,10 +295,12 @@ impl Table {
         given.entered = grant.holds > 1;
         self.guards += 1;
         let entry = self.entries.entry(name.clone()).or_default();
-        entry.ask = Ask::Idle;
-        entry.series = None;
-        entry.give_way = Moment::default();
-        entry.enlisted = false;
+        if let Some(wait) = &mut entry.wait {
+            wait.ask = Ask::Idle;
+            wait.series = None;
+            wait.give_way = Moment::default();
+            wait.enlisted = false;
+        }
         entry.seen = entry.seen.max(grant.block.first);
         entry.held = Some(Box::new(held));
         given
@@ -305,29 +308,25 @@ impl Table {
 
     /// Gives back what nobody here can use any more.
     pub(super) fn discard(&mut self, now: Moment, series: &PendingAcquire, grants: &[Granted], out: &mut Outputs) {
-        let client = self.settings.client;
+        let id = RequestId { client: self.settings.client, number: series.number };
         for (name, grant) in series.names.as_slice().iter().zip(grants) {
-            let release = Release {
-                client,
-                name: name.clone(),
-                owner: series.owner.clone(),
+            let request = Release {
                 fence: series.taint.is_none().then_some(grant.block.first),
-                give: ReleaseScope::Hold(RequestId { client, number: series.number }),
                 last_used: Some(grant.block.first).filter(|used| *used < grant.block.last()),
-                linger: Duration::ZERO,
-                rejoin: false,
+                ..Release::hold(name.clone(), series.owner.clone(), id)
             };
-            self.give_back(now, name, series, *grant, release, out);
+            let over = lease::surely_over(now, grant.left).max(series.over);
+            self.release_first(now, PendingRelease::new(series.number, request, over, series.taint), out);
         }
     }
 }
 
 /// Which task takes a grant: the one that asked, or if it has gone, the first in line that can use it.
 fn taker(entry: &Entry, series: &PendingAcquire, grants: &[Granted]) -> Option<TicketId> {
-    if entry.queue.contains(series.asker) {
+    if entry.wait().queue.contains(series.asker) {
         return Some(series.asker);
     }
-    let (id, ticket) = entry.head()?;
+    let (id, ticket) = entry.wait().head()?;
     let alike = ticket.want.names == series.names && grants.len() == 1 && series.fits(&ticket.want);
     let long_enough = match ticket.want.options.term {
         Term::Kept(_) => true,

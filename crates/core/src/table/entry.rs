@@ -1,11 +1,11 @@
 //! One name in the table: who holds it here, who waits for it here, and what is being asked of the store.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::pending_release::PendingRelease;
 use super::queue::Queue;
 use super::types::{AcquireRequest, Grant, HoldId, How, TicketId};
 use crate::fence::{Block, FENCE_UNIT_NANOS, Fence};
@@ -13,7 +13,7 @@ use crate::lease::{self, Lease};
 use crate::name::{Name, Names};
 use crate::options::{Options, PASSES_MAX, Term};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
-use crate::port::{About, Busy, Holder, Notification, Release, ReleaseScope, Renew};
+use crate::port::{About, Busy, Holder, Notification, Release, Renew};
 use crate::time::{Moment, StoreClock, StoreTime};
 
 /// A name in use. It leaves the table when nobody holds it, nobody wants it and nothing is open with the store.
@@ -26,7 +26,8 @@ pub(crate) struct Entry {
     pub(crate) timer: Timer,
     /// The largest fence of this name that was seen since it is in the table.
     pub(crate) seen: Fence,
-    contest: Option<Box<WaitState>>,
+    /// None where the name is just held.
+    pub(crate) wait: Option<Box<WaitState>>,
 }
 
 /// Who wants a name here, and what is open with the store about it.
@@ -34,8 +35,8 @@ pub(crate) struct Entry {
 pub(crate) struct WaitState {
     pub(crate) ask: Ask,
     pub(crate) series: Option<PendingAcquire>,
-    /// Releases that go on in the background, whatever else happens to the name.
-    pub(crate) leaving: Vec<Leaving>,
+    /// Releases that nobody waits for.
+    pub(crate) releases: Vec<PendingRelease>,
     /// Who waits here, first come first served.
     pub(crate) queue: Queue,
     /// How many of the queue could take a lease that is passed on.
@@ -66,7 +67,7 @@ impl WaitState {
     const NOBODY: Self = Self {
         ask: Ask::Idle,
         series: None,
-        leaving: Vec::new(),
+        releases: Vec::new(),
         queue: Queue::EMPTY,
         passable: 0,
         give_way: Moment::from_nanos(0),
@@ -122,29 +123,15 @@ impl WaitState {
 
     /// Nothing is lost by forgetting it.
     fn is_over(&self, now: Moment) -> bool {
-        self.ask == Ask::Idle
+        self.ask.is_idle()
             && self.series.is_none()
-            && self.leaving.is_empty()
+            && self.releases.is_empty()
             && self.queue.is_empty()
             && self.give_way <= now
             && self.check_from <= now
             && self.turns == 0
             && !self.watched
             && !self.enlisted
-    }
-}
-
-impl Deref for Entry {
-    type Target = WaitState;
-
-    fn deref(&self) -> &WaitState {
-        self.contest.as_deref().unwrap_or(&NOBODY)
-    }
-}
-
-impl DerefMut for Entry {
-    fn deref_mut(&mut self) -> &mut WaitState {
-        self.contest.get_or_insert_with(|| Box::new(WaitState::NOBODY))
     }
 }
 
@@ -159,7 +146,7 @@ impl Default for Timer {
 }
 
 /// What is going on between this name and the store, while nobody here holds it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Ask {
     Idle,
     /// An acquire is on its way.
@@ -170,11 +157,24 @@ pub(crate) enum Ask {
     Sleeping(Moment),
     /// A group asks for this name together with others.
     Reserved(TicketId),
-    /// Nobody wants what may have been granted: it is released until that is certain.
-    Withdrawing {
-        again: Moment,
-        give_up: Moment,
-    },
+    /// Nobody wants what may have been granted: it is released first.
+    Withdrawing(Box<PendingRelease>),
+}
+
+impl Ask {
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
+    }
+
+    /// An acquire is on its way.
+    pub(crate) fn is_calling(&self) -> bool {
+        matches!(self, Self::Calling)
+    }
+
+    /// Reserved for this group.
+    pub(crate) fn is_reserved_for(&self, group: TicketId) -> bool {
+        matches!(self, Self::Reserved(id) if *id == group)
+    }
 }
 
 /// Asking for a name until it is granted: all its sendings bear one request id, so that any of them may be the one that was granted.
@@ -238,7 +238,8 @@ pub(crate) struct Held {
     pub(crate) at_least: Moment,
     pub(crate) about: Arc<About>,
     pub(crate) holds: SmallVec<[Hold; 1]>,
-    pub(crate) releasing: Option<Box<Releasing>>,
+    /// It is on its way back.
+    pub(crate) releasing: Option<Box<PendingRelease>>,
 }
 
 /// One guard.
@@ -271,114 +272,90 @@ fn whole_ms(span: Duration) -> u32 {
     u32::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX).min(!Hold::KEPT)
 }
 
-/// A lease on its way back.
-#[derive(Debug)]
-pub(crate) struct Releasing {
-    pub(crate) request: Release,
-    /// When to send it again; never, while it is under way.
-    pub(crate) again: Moment,
-    pub(crate) attempts: u32,
-    /// An earlier sending may have been executed.
-    pub(crate) resent: bool,
-}
-
-/// What is left of a lease that was lost: to be released when its last guard is gone.
-#[derive(Debug)]
-pub(crate) struct OrphanedLease {
-    pub(crate) request: Release,
-    /// The store's own lease is surely over then.
-    pub(crate) over: Moment,
-    /// The acquire may be executed once more until then, by the store's clock.
-    pub(crate) taint: Option<StoreTime>,
-}
-
-/// A ghost on its way back.
-#[derive(Debug)]
-pub(crate) struct Leaving {
-    pub(crate) number: u64,
-    pub(crate) ghost: OrphanedLease,
-    /// When to send it again; never, while it is under way.
-    pub(crate) again: Moment,
-    pub(crate) attempts: u32,
-    /// It was sent once at least.
-    pub(crate) sent: bool,
-}
-
 impl Entry {
+    /// Who wants the name and what is open about it. Where nobody does and nothing is, that reads as such.
+    pub(crate) fn wait(&self) -> &WaitState {
+        self.wait.as_deref().unwrap_or(&NOBODY)
+    }
+
+    /// The same to change it; it is made where it is not there.
+    pub(crate) fn wait_mut(&mut self) -> &mut WaitState {
+        self.wait.get_or_insert_with(|| Box::new(WaitState::NOBODY))
+    }
+
     /// Whether something is going on with the store for this task, which is the first in line.
     pub(crate) fn is_asker(&self, id: TicketId) -> bool {
-        self.head().is_some_and(|(head, _)| head == id) && !matches!(self.ask, Ask::Idle)
+        self.wait().head().is_some_and(|(head, _)| head == id) && !matches!(self.wait().ask, Ask::Idle)
     }
 
     /// What the store may still have is over so much later.
     pub(crate) fn last_longer(&mut self, span: Duration) {
         if let Some(held) = &mut self.held {
             held.over = held.over + span;
+            held.releasing.iter_mut().for_each(|release| release.last_longer(span));
         }
-        let Some(contest) = &mut self.contest else { return };
-        if let Some(series) = &mut contest.series {
+        let Some(wait) = &mut self.wait else { return };
+        if let Some(series) = &mut wait.series {
             series.over = series.over + span;
             series.executed = series.executed + span;
         }
-        if let Ask::Withdrawing { give_up, .. } = &mut contest.ask {
-            *give_up = *give_up + span;
+        if let Ask::Withdrawing(release) = &mut wait.ask {
+            release.last_longer(span);
         }
-        for leaving in &mut contest.leaving {
-            leaving.ghost.over = leaving.ghost.over + span;
-        }
+        wait.releases.iter_mut().for_each(|release| release.last_longer(span));
     }
 
     /// A new turn begins for those who want the name, if anybody does.
     pub(crate) fn start_afresh(&mut self) {
-        if let Some(contest) = &mut self.contest {
-            contest.attempts = 0;
-            contest.turns = 0;
+        if let Some(wait) = &mut self.wait {
+            wait.attempts = 0;
+            wait.turns = 0;
         }
     }
 
     /// Somebody here wants it, or something is open with the store about it. Else it is just held.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.contest.is_some()
+        self.wait.is_some()
     }
 
     /// Forgets what it took to get a name that is now just held.
     pub(crate) fn tidy(&mut self, now: Moment) {
-        if self.contest.as_ref().is_some_and(|contest| contest.is_over(now)) {
-            self.contest = None;
+        if self.wait.as_ref().is_some_and(|wait| wait.is_over(now)) {
+            self.wait = None;
         }
     }
 
     /// Nobody holds it, nobody wants it, nothing is open with the store.
     pub(crate) fn is_idle(&self) -> bool {
-        self.held.is_none() && self.ask == Ask::Idle && self.queue.is_empty() && self.leaving.is_empty()
+        self.held.is_none()
+            && self.wait().ask.is_idle()
+            && self.wait().queue.is_empty()
+            && self.wait().releases.is_empty()
     }
 
     /// Nobody holds it and nothing is going on with the store, but somebody waits, or may have been granted it.
     pub(crate) fn is_undecided(&self) -> bool {
-        let Some(wait) = &self.contest else { return false };
-        self.held.is_none() && wait.ask == Ask::Idle && (!wait.queue.is_empty() || wait.series.is_some())
+        let Some(wait) = &self.wait else { return false };
+        self.held.is_none() && wait.ask.is_idle() && (!wait.queue.is_empty() || wait.series.is_some())
     }
 
     /// Nobody holds it and nothing is under way to the store, though tasks may sleep in line.
     pub(crate) fn only_waits(&self) -> bool {
-        self.held.is_none() && self.leaving.is_empty() && matches!(self.ask, Ask::Idle | Ask::Sleeping(_))
+        self.held.is_none()
+            && self.wait().releases.is_empty()
+            && matches!(self.wait().ask, Ask::Idle | Ask::Sleeping(_))
     }
 
     /// Whether a task has nothing to do but to wait behind others: another task here holds it validly, or asks for it.
     pub(crate) fn must_queue(&self, now: Moment, id: TicketId, want: &AcquireRequest) -> bool {
-        if self.head().is_none_or(|(head, _)| head > id) && matches!(self.ask, Ask::Sleeping(_)) {
+        if self.wait().head().is_none_or(|(head, _)| head > id) && matches!(self.wait().ask, Ask::Sleeping(_)) {
             return false;
         }
         match self.held.as_deref() {
             Some(held) if held.releasing.is_none() => now < held.deadline && held.holder != want.owner && !want.once,
             Some(_) => true,
-            None => self.ask != Ask::Idle,
+            None => !self.wait().ask.is_idle(),
         }
-    }
-
-    /// Whether the lease of that asking is on its way back.
-    pub(crate) fn is_releasing(&self, number: u64) -> bool {
-        self.held.as_deref().is_some_and(|held| held.number == number && held.releasing.is_some())
     }
 
     /// A lease that is held by a guard and not on its way back.
@@ -388,7 +365,7 @@ impl Entry {
 
     /// Whether the first in line here can have the lease without the store.
     pub(crate) fn can_pass_on(&self, now: Moment) -> bool {
-        let (Some(held), Some((_, next))) = (self.held.as_deref(), self.head()) else { return false };
+        let (Some(held), Some((_, next))) = (self.held.as_deref(), self.wait().head()) else { return false };
         next.is_passable()
             && next.want.options.term.lease() <= held.keep()
             && now < held.budget_end
@@ -399,8 +376,8 @@ impl Entry {
 
     /// Hands the lease to the first in line with the next fence of the block.
     pub(crate) fn pass_on(&mut self, now: Moment, hold: HoldId) -> Option<(TicketId, Grant)> {
-        let id = self.head()?.0;
-        let ticket = self.dequeue(id)?;
+        let id = self.wait().head()?.0;
+        let ticket = self.wait_mut().dequeue(id)?;
         let held = self.held.as_deref_mut()?;
         held.passes += 1;
         let end = hold_end(now, now, held, &ticket.want);
@@ -421,13 +398,14 @@ impl Entry {
     /// When this name next needs attention by itself.
     pub(crate) fn due(&self) -> Moment {
         let held = self.held.as_deref().map_or(Moment::NEVER, Held::due);
-        let withdrawing = match self.ask {
-            Ask::Withdrawing { again, give_up } => again.min(give_up),
+        let withdrawal = match &self.wait().ask {
+            Ask::Withdrawing(release) => release.due(),
             _ => Moment::NEVER,
         };
-        let leaving = if self.is_idle() { self.give_way } else { Moment::NEVER };
-        let releases = self.leaving.iter().map(Leaving::due).min().unwrap_or(Moment::NEVER);
-        held.min(withdrawing).min(leaving).min(releases)
+        let leaving = if self.is_idle() { self.wait().give_way } else { Moment::NEVER };
+        let pausing = self.wait().releases.iter().filter(|release| release.is_pausing());
+        let releases = pausing.map(PendingRelease::due).min().unwrap_or(Moment::NEVER);
+        held.min(withdrawal).min(leaving).min(releases)
     }
 }
 
@@ -461,14 +439,6 @@ pub(crate) fn hold_end(now: Moment, sent: Moment, held: &Held, want: &AcquireReq
 }
 
 impl PendingAcquire {
-    /// Who holds, here, what this series was granted and nobody takes.
-    pub(crate) fn nobody(&self) -> Owner {
-        match &self.owner {
-            StoreOwner::Private(_) => Owner::generated([0, 0]),
-            StoreOwner::Shared(id) => Owner::shared(id.clone()),
-        }
-    }
-
     /// Whether several names are asked for together.
     pub(crate) fn is_group(&self) -> bool {
         matches!(self.names, Names::Many(_))
@@ -482,13 +452,6 @@ impl PendingAcquire {
             _ => false,
         };
         owner && self.names == want.names && self.kept == want.options.ends_with_process()
-    }
-}
-
-impl Releasing {
-    /// Its answer was lost, and it is not sent again yet.
-    pub(crate) fn is_pausing(&self) -> bool {
-        self.again != Moment::NEVER
     }
 }
 
@@ -567,8 +530,8 @@ impl Held {
     }
 
     fn due(&self) -> Moment {
-        if let Some(releasing) = &self.releasing {
-            return if self.is_shared() { releasing.again } else { releasing.again.min(self.over) };
+        if let Some(release) = &self.releasing {
+            return release.due();
         }
         let ends = self.holds.iter().map(|hold| hold.end).min().unwrap_or(Moment::NEVER);
         self.next_renewal().min(ends).min(self.deadline)
@@ -591,27 +554,18 @@ impl Held {
         self.passes + 1 < self.block.len && self.passes < PASSES_MAX && paced
     }
 
-    pub(crate) fn release(&self, client: ClientId, name: &Name, now: Moment, rejoin: bool) -> Release {
-        Release {
-            client,
-            name: name.clone(),
-            owner: self.owner(client),
+    /// A release of it, to be sent until it is certain.
+    pub(crate) fn pending_release(&self, client: ClientId, name: &Name, now: Moment, rejoin: bool) -> PendingRelease {
+        let id = RequestId { client, number: self.number };
+        let request = Release {
             // A late sending of the same request may have taken it again, under another fence.
             fence: (!self.is_tainted()).then_some(self.block.first),
-            give: ReleaseScope::Hold(RequestId { client, number: self.number }),
             last_used: Some(self.fence()).filter(|used| *used < self.block.last()),
             linger: self.at_least.since(now),
             rejoin,
-        }
-    }
-
-    /// What is to be released when the last guard is gone.
-    pub(crate) fn ghost(&self, client: ClientId, name: &Name, now: Moment) -> OrphanedLease {
-        OrphanedLease {
-            request: self.release(client, name, now, false),
-            over: self.over,
-            taint: self.is_tainted().then_some(self.taint),
-        }
+            ..Release::hold(name.clone(), self.owner(client), id)
+        };
+        PendingRelease::new(self.number, request, self.over, self.is_tainted().then_some(self.taint))
     }
 
     pub(crate) fn describe(&self, client: ClientId, now: Moment, clock: &StoreClock) -> Holder {

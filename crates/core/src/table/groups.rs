@@ -40,11 +40,11 @@ impl Table {
     /// A group that asks just once, and is in line behind others that wait, has its answer now, as one who wants just that name would.
     fn group_tries(&mut self, now: Moment, id: TicketId, out: &mut Outputs) {
         let Some(home) = self.groups.get(&id).cloned() else { return };
-        let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.queue.contains(id));
+        let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.wait().queue.contains(id));
         // Where nothing is going on, the first in line asks at the end of this step.
         let once = |entry: &Entry| {
-            let is_busy = entry.held.is_some() || entry.ask != Ask::Idle;
-            is_busy && entry.queue.get(id).is_some_and(|ticket| ticket.want.once)
+            let is_busy = entry.held.is_some() || !entry.wait().ask.is_idle();
+            is_busy && entry.wait().queue.get(id).is_some_and(|ticket| ticket.want.once)
         };
         if self.entries.get(&home).is_some_and(once) {
             self.try_among_others(now, id, &home, out);
@@ -57,9 +57,9 @@ impl Table {
     /// Nobody here holds it, asks for it or came for it before.
     fn is_free_here(&self, name: &Name, id: TicketId) -> bool {
         self.entries.get(name).is_none_or(|entry| {
-            let unused = entry.held.is_none() && matches!(entry.ask, Ask::Idle);
-            let reserved = entry.held.is_none() && entry.ask == Ask::Reserved(id);
-            reserved || unused && entry.head().is_none_or(|(head, _)| id < head)
+            let unused = entry.held.is_none() && entry.wait().ask.is_idle();
+            let reserved = entry.held.is_none() && entry.wait().ask.is_reserved_for(id);
+            reserved || unused && entry.wait().head().is_none_or(|(head, _)| id < head)
         })
     }
 
@@ -73,8 +73,8 @@ impl Table {
         out: &mut Outputs,
     ) -> bool {
         let fits = |entry: &Entry| {
-            let want = entry.queue.get(id).map(|ticket| &ticket.want);
-            entry.series.as_ref().zip(want).is_none_or(|(series, want)| series.fits(want))
+            let want = entry.wait().queue.get(id).map(|ticket| &ticket.want);
+            entry.wait().series.as_ref().zip(want).is_none_or(|(series, want)| series.fits(want))
         };
         if !self.entries.get(home).is_some_and(fits) {
             self.withdraw(now, home, out);
@@ -82,13 +82,14 @@ impl Table {
         }
         let in_use = names.iter().find(|name| *name != home && !self.is_free_here(name, id)).cloned();
         if let Some(other) = in_use {
-            let asking = |entry: &Entry| matches!(entry.ask, Ask::Calling | Ask::Reserved(_)) && entry.held.is_none();
+            let asking =
+                |entry: &Entry| matches!(entry.wait().ask, Ask::Calling | Ask::Reserved(_)) && entry.held.is_none();
             let soon_free = self.entries.get(&other).is_some_and(asking);
             let Some(entry) = self.entries.get_mut(home) else { return false };
             // Where the store keeps it waiting here, it stays while another merely asks there: two groups would drive each other
             // from queue to queue, asking all the time.
-            if entry.series.is_some() || entry.enlisted && soon_free {
-                entry.attempts += 1;
+            if entry.wait().series.is_some() || entry.wait().enlisted && soon_free {
+                entry.wait_mut().attempts += 1;
                 self.sleep_after_failure(now, home, out);
                 return false;
             }
@@ -104,7 +105,7 @@ impl Table {
         }
         for name in names.iter().filter(|name| *name != home) {
             let entry = self.entries.entry(name.clone()).or_default();
-            entry.ask = Ask::Reserved(id);
+            entry.wait_mut().ask = Ask::Reserved(id);
             self.agenda.touch(name);
         }
         true
@@ -112,27 +113,27 @@ impl Table {
 
     /// Whether others go first at one of the names: then the group waits at home, as one who wants just that name would.
     fn group_gives_way(&mut self, now: Moment, home: &Name, names: &Arc<[Name]>, out: &mut Outputs) -> bool {
-        let until = names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.give_way).max();
+        let until = names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.wait().give_way).max();
         let until = until.unwrap_or_default();
         let Some(entry) = self.entries.get_mut(home) else { return false };
-        let once = entry.head().is_some_and(|(_, ticket)| ticket.want.once);
-        if until <= now || once || entry.series.is_some() {
+        let once = entry.wait().head().is_some_and(|(_, ticket)| ticket.want.once);
+        if until <= now || once || entry.wait().series.is_some() {
             return false;
         }
-        entry.give_way = until;
+        entry.wait_mut().give_way = until;
         self.await_turn(now, home, None, out);
         true
     }
 
     /// Leaves one queue for another. Where it becomes the first in line there, it sleeps in place of the one that was.
     fn move_to(&mut self, id: TicketId, from: &Name, to: &Name, out: &mut Outputs) {
-        let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.dequeue(id)) else { return };
+        let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.wait_mut().dequeue(id)) else { return };
         if let Some(entry) = self.entries.get_mut(from) {
-            entry.ask = Ask::Idle;
+            entry.wait_mut().ask = Ask::Idle;
         }
         self.groups.insert(id, to.clone());
         let entry = self.entries.entry(to.clone()).or_default();
-        entry.enqueue(id, ticket);
+        entry.wait_mut().enqueue(id, ticket);
         self.sleep_in_place(to, id, out);
         self.agenda.touch(to);
     }
@@ -143,22 +144,22 @@ impl Table {
             self.listed(std::slice::from_ref(&busy.name));
         }
         let Some(entry) = self.entries.get_mut(home) else { return };
-        let Some(series) = entry.series.as_ref() else { return };
+        let Some(series) = entry.wait().series.as_ref() else { return };
         let (id, names, tainted) = (series.asker, series.names.clone(), series.taint.is_some());
-        let Some(ticket) = entry.queue.get(id) else { return self.group_gone(now, home, out) };
+        let Some(ticket) = entry.wait().queue.get(id) else { return self.group_gone(now, home, out) };
         let once = ticket.want.once;
         // An earlier sending may have been granted, and one of its names taken away since: the others are given back first.
         if tainted && !once {
             return self.group_gone(now, home, out);
         }
         if let (true, Some(busy)) = (once, &busy) {
-            entry.dequeue(id);
+            entry.wait_mut().dequeue(id);
             self.groups.remove(&id);
             out.push(Output::To(id, TaskEffect::Busy(Box::new(busy.clone()))));
             return self.group_gone(now, home, out);
         }
-        entry.series = None;
-        entry.ask = Ask::Idle;
+        entry.wait_mut().series = None;
+        entry.wait_mut().ask = Ask::Idle;
         match busy {
             Some(busy) => {
                 self.refuse_tries(&busy.name, &busy, out);
@@ -167,7 +168,7 @@ impl Table {
                     self.move_to(id, home, &held, out);
                 }
                 if let Some(entry) = self.entries.get_mut(&held) {
-                    entry.refused(busy.clone());
+                    entry.wait_mut().refused(busy.clone());
                 }
                 self.wait_at(now, id, &held, busy.free_in, out);
                 self.unreserve(id, &names);
@@ -181,7 +182,7 @@ impl Table {
     pub(super) fn listed(&mut self, names: &[Name]) {
         for name in names {
             if let Some(entry) = self.entries.get_mut(name) {
-                entry.enlisted = true;
+                entry.wait_mut().enlisted = true;
             }
         }
     }
@@ -195,11 +196,11 @@ impl Table {
         out: &mut Outputs,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.ask == Ask::Reserved(id) {
-            entry.ask = Ask::Idle;
+        if entry.wait().ask.is_reserved_for(id) {
+            entry.wait_mut().ask = Ask::Idle;
         }
-        let first = entry.head().is_some_and(|(head, _)| head == id);
-        if entry.ask == Ask::Idle && entry.held.is_none() && first {
+        let first = entry.wait().head().is_some_and(|(head, _)| head == id);
+        if entry.wait().ask.is_idle() && entry.held.is_none() && first {
             self.await_turn(now, name, free_in, out);
         }
         self.agenda.touch(name);
@@ -209,8 +210,8 @@ impl Table {
     pub(super) fn unreserve(&mut self, id: TicketId, names: &Names) {
         let mut freed: SmallVec<[&Name; 4]> = SmallVec::new();
         for name in names.as_slice() {
-            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.ask == Ask::Reserved(id)) {
-                entry.ask = Ask::Idle;
+            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.wait().ask.is_reserved_for(id)) {
+                entry.wait_mut().ask = Ask::Idle;
                 freed.push(name);
             }
         }
@@ -222,8 +223,8 @@ impl Table {
     /// A group has left the queue of `home`.
     pub(super) fn group_left(&mut self, now: Moment, id: TicketId, home: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(home) else { return };
-        let asking = entry.series.as_ref().is_some_and(|series| series.is_group() && series.asker == id);
-        match entry.ask {
+        let asking = entry.wait().series.as_ref().is_some_and(|series| series.is_group() && series.asker == id);
+        match entry.wait().ask {
             Ask::Calling if asking => {}
             _ if asking => self.group_gone(now, home, out),
             _ => self.next_asker(home, true, out),
@@ -234,17 +235,17 @@ impl Table {
     /// Nobody wants the group any more: each of its names is let go, after releasing what it may have been granted.
     pub(super) fn group_gone(&mut self, now: Moment, home: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(home) else { return };
-        let Some(series) = entry.series.take() else { return };
-        entry.ask = Ask::Idle;
+        let Some(series) = entry.wait_mut().series.take() else { return };
+        entry.wait_mut().ask = Ask::Idle;
         if series.taint.is_none() {
             self.unreserve(series.asker, &series.names);
             return self.agenda.touch(home);
         }
         for name in series.names.as_slice() {
             let entry = self.entries.entry(name.clone()).or_default();
-            if name == home || entry.ask == Ask::Reserved(series.asker) {
+            if name == home || entry.wait().ask.is_reserved_for(series.asker) {
                 let (names, owner) = (Names::One(name.clone()), series.owner.clone());
-                entry.series = Some(PendingAcquire { names, owner, ..series });
+                entry.wait_mut().series = Some(PendingAcquire { names, owner, ..series });
                 self.withdraw(now, name, out);
             }
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use super::entry::{Ask, Entry, Held, OrphanedLease, PendingAcquire, Releasing, hold_end, nanos};
+use super::entry::{Entry, Held, hold_end};
 use super::losses::{lost, lost_by, undecided};
+use super::pending_release::PendingRelease;
 use super::types::{
     AcquireRequest, AfterRenewal, CallKind, Context, HoldId, How, Loss, Output, Outputs, Request, Sending, TaskEffect,
     TicketId,
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
 use crate::options::Term;
-use crate::port::{Granted, Release, Released, Renewed, Reply};
+use crate::port::{Released, Renewed, Reply};
 use crate::time::Moment;
 
 impl Table {
@@ -211,9 +212,9 @@ impl Table {
     /// A guard gives its hold back.
     pub(super) fn give(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         if !self.ghosts.is_empty()
-            && let Some((report, ghost)) = self.ghosts.remove(&hold)
+            && let Some((report, release)) = self.ghosts.remove(&hold)
         {
-            return self.release_ghost(now, hold, report.loss, ghost, out);
+            return self.release_lost(now, hold, report.loss, release, out);
         }
         let entry = self.entries.get_mut(name);
         let Some((entry, at)) = entry.and_then(|entry| entry.position(hold).map(|at| (entry, at))) else {
@@ -254,17 +255,18 @@ impl Table {
         self.start_release(now, name, (!ended).then_some(hold), out);
     }
 
-    fn release_ghost(
+    /// A guard whose lock was lost is dropped. With the last one of its lease goes what the store may still have of it.
+    fn release_lost(
         &mut self,
         now: Moment,
         hold: HoldId,
         loss: Loss,
-        ghost: Option<Arc<OrphanedLease>>,
+        release: Option<Arc<PendingRelease>>,
         out: &mut Outputs,
     ) {
         out.push(Output::Given(hold, Err(lost_by("release", loss))));
-        if let Some(ghost) = ghost.and_then(Arc::into_inner) {
-            self.leave(now, ghost, out);
+        if let Some(release) = release.and_then(Arc::into_inner) {
+            self.release_beside(now, release, now, out);
         }
     }
 
@@ -273,9 +275,9 @@ impl Table {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
-        let ghost = held.ghost(client, name, now);
+        let release = held.pending_release(client, name, now, false);
         self.forget_failures(name);
-        self.release_ghost(now, hold, Loss::TimeEnded, Some(Arc::new(ghost)), out);
+        self.release_lost(now, hold, Loss::TimeEnded, Some(Arc::new(release)), out);
         self.agenda.touch(name);
     }
 
@@ -284,13 +286,10 @@ impl Table {
         self.forget_failures(name);
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let rejoin = !entry.queue.is_empty() && entry.watched;
+        let rejoin = !entry.wait().queue.is_empty() && entry.wait().watched;
         let Some(held) = entry.held.as_deref_mut() else { return };
-        let request = held.release(client, name, now, rejoin);
-        let what = CallKind::Release { name: name.clone(), number: held.number, hold };
-        held.releasing =
-            Some(Box::new(Releasing { request: request.clone(), again: Moment::NEVER, attempts: 0, resent: false }));
-        let sending = Box::new(Sending { context: Context::new(now, what), request: Request::Release(request) });
+        let release = held.pending_release(client, name, now, rejoin);
+        let sending = held.releasing.insert(Box::new(release)).send(now, hold);
         out.push(match hold {
             Some(hold) => Output::ForHold(hold, sending),
             None => Output::Background(sending),
@@ -298,123 +297,51 @@ impl Table {
         self.agenda.touch(name);
     }
 
-    /// A grant that nobody here can use goes back at once.
-    pub(super) fn give_back(
-        &mut self,
-        now: Moment,
-        name: &Name,
-        series: &PendingAcquire,
-        grant: Granted,
-        request: Release,
-        out: &mut Outputs,
-    ) {
-        let entry = self.entries.entry(name.clone()).or_default();
-        entry.ask = Ask::Idle;
-        entry.series = None;
-        entry.held = Some(Box::new(Held {
-            number: series.number,
-            holder: series.nobody(),
-            block: grant.block,
-            passes: 0,
-            keep_nanos: nanos(grant.left),
-            granted: now,
-            budget_end: now,
-            deadline: now,
-            asked_until: now,
-            over: lease::surely_over(now, grant.left).max(series.over),
-            taint: series.taint.unwrap_or_default(),
-            renew_due: Moment::NEVER,
-            renewing: false,
-            check_due: Moment::NEVER,
-            kept: series.kept,
-            outlasts: false,
-            at_least: now,
-            about: Arc::default(),
-            holds: SmallVec::new(),
-            releasing: Some(Box::new(Releasing {
-                request: request.clone(),
-                again: Moment::NEVER,
-                attempts: 0,
-                resent: false,
-            })),
-        }));
-        let what = CallKind::Release { name: name.clone(), number: series.number, hold: None };
-        let context = Context::new(now, what);
-        out.push(Output::Background(Box::new(Sending { context, request: Request::Release(request) })));
-        self.agenda.touch(name);
-    }
-
-    /// The store answered a release.
+    /// The store answered a release. Where no lease waits for that answer, something beside it may.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
     pub(super) fn released(
         &mut self,
         now: Moment,
+        sent: Moment,
         name: &Name,
         number: u64,
         hold: Option<HoldId>,
         reply: Reply<Released>,
         out: &mut Outputs,
     ) {
-        let client = self.settings.client;
-        let entry = self.entries.get_mut(name).filter(|entry| entry.is_releasing(number));
-        let Some(entry) = entry else { return released_late(hold, reply, out) };
-        let Some(held) = entry.held.as_deref_mut() else { return };
-        let Some(releasing) = held.releasing.as_deref_mut() else { return };
-        let at;
-        let result = match reply {
-            Ok(answered) => {
-                at = answered.at;
-                let gone = answered.result == Released::NotHeld && !releasing.resent;
-                if gone { Err(lost("release")) } else { Ok(answered.result) }
-            }
+        let held = self.entries.get_mut(name).and_then(|entry| entry.held.as_deref_mut());
+        let release = held.filter(|held| held.number == number).and_then(|held| held.releasing.as_deref_mut());
+        let Some(release) = release else {
+            return self.released_beside(now, sent, name, number, hold, reply, out);
+        };
+        let answered = match reply {
+            Ok(answered) => answered,
             Err(error) => {
-                releasing.resent |= error.outcome() != Outcome::NotApplied;
-                releasing.again = now + backoff::retry_pause(&mut self.rng, releasing.attempts);
-                releasing.attempts += 1;
-                if let Some(hold) = hold {
-                    out.push(Output::Given(hold, Err(error)));
-                }
+                release.failed(now, error.outcome(), &mut self.rng);
+                out.extend(hold.map(|hold| Output::Given(hold, Err(error))));
                 return self.agenda.touch(name);
             }
         };
-        let rejoined = releasing.request.rejoin;
-        let ghost = (at <= held.taint).then(|| held.ghost(client, name, now));
-        entry.held = None;
+        let was_lost = answered.result == Released::NotHeld && !release.maybe_executed;
+        let (rejoined, is_settled) = (release.request.rejoin, release.is_settled(now, sent, answered.at));
+        let result = if was_lost { Err(lost("release")) } else { Ok(answered.result) };
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if let Some(release) = entry.held.take().and_then(|held| held.releasing).filter(|_| !is_settled) {
+            entry.wait_mut().releases.push(*release);
+        }
         let others_wait = !matches!(result, Ok(Released::Released { waiters: Some(0) } | Released::StillHeld(_)));
         if others_wait && result.is_ok() {
             // Longer only for those who are on the list: they hear when it is their turn again.
-            let turns = if rejoined { entry.turns } else { 0 };
-            entry.give_way = now + backoff::give_way(self.round_trip, turns);
-            entry.attempts = 0;
-            entry.turns += 1;
+            let wait = entry.wait_mut();
+            let turns = if rejoined { wait.turns } else { 0 };
+            wait.give_way = now + backoff::give_way(self.round_trip, turns);
+            wait.attempts = 0;
+            wait.turns += 1;
         } else {
             entry.start_afresh();
         }
-        if let Some(hold) = hold {
-            out.push(Output::Given(hold, result));
-        }
-        if let Some(ghost) = ghost {
-            self.leave_late(now, ghost, at, out);
-        }
+        out.extend(hold.map(|hold| Output::Given(hold, result)));
         self.agenda.touch(name);
-    }
-
-    /// Sends a release again whose answer was lost, or gives up when the lease is over anyway. The lease of a shared owner may be
-    /// kept by others, and this hold with it: that one is not given up.
-    pub(super) fn release_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(held) = entry.held.as_deref_mut() else { return };
-        let Some(releasing) = held.releasing.as_deref_mut() else { return };
-        if now >= held.over && (held.holder.is_generated() || self.closed) {
-            entry.held = None;
-            return self.agenda.touch(name);
-        }
-        if now < releasing.again {
-            return;
-        }
-        releasing.again = Moment::NEVER;
-        let what = CallKind::Release { name: name.clone(), number: held.number, hold: None };
-        let request = Request::Release(releasing.request.clone());
-        out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
     }
 
     /// The client closes: its guards are told, its leases go back.
@@ -470,15 +397,4 @@ impl Held {
         self.over = self.over.max(lease::surely_over(now, left));
         self.renew_due = self.renew_due.max(lease::renew_due(sent, left.min(self.keep())));
     }
-}
-
-/// The answer to a release came when the lease was over and forgotten: whoever waits for it is told all the same.
-fn released_late(hold: Option<HoldId>, reply: Reply<Released>, out: &mut Outputs) {
-    let Some(hold) = hold else { return };
-    let result = match reply {
-        Ok(answered) if answered.result == Released::NotHeld => Err(lost("release")),
-        Ok(answered) => Ok(answered.result),
-        Err(error) => Err(error),
-    };
-    out.push(Output::Given(hold, result));
 }

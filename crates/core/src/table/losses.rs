@@ -22,7 +22,8 @@ impl Table {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
-        let mut release = (may_be_there || held.is_tainted()).then(|| Arc::new(held.ghost(client, name, now)));
+        let mut release =
+            (may_be_there || held.is_tainted()).then(|| Arc::new(held.pending_release(client, name, now, false)));
         let given_back = release.take_if(|_| held.outlasts && loss == Loss::TimeEnded);
         self.guards -= held.holds.len();
         for hold in &held.holds {
@@ -31,8 +32,8 @@ impl Table {
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.forget_failures(name);
-        if let Some(ghost) = given_back.and_then(Arc::into_inner) {
-            self.leave_at(now, ghost, lease::noticed(now), out);
+        if let Some(release) = given_back.and_then(Arc::into_inner) {
+            self.release_beside(now, release, lease::noticed(now), out);
         }
         self.agenda.touch(name);
     }

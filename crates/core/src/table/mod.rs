@@ -48,12 +48,13 @@ use crate::name::Name;
 use crate::owner::RequestId;
 use crate::time::{Moment, StoreTime};
 use agenda::Agenda;
-use entry::{Ask, Entry, OrphanedLease};
+use entry::{Ask, Entry};
+use pending_release::PendingRelease;
 use timers::Timers;
 use types::{CallKind, Numbers};
 
 /// A hold whose lock was lost, and what to release with the last guard of its lease.
-type LostHold = (Arc<LossReport>, Option<Arc<OrphanedLease>>);
+type LostHold = (Arc<LossReport>, Option<Arc<PendingRelease>>);
 
 /// The state of one client.
 #[derive(Debug)]
@@ -193,16 +194,12 @@ impl Table {
             }
             (CallKind::Watch { name }, Answer::Watch(reply)) => self.watched(now, &name, reply.err(), out),
             (CallKind::Release { name, number, hold }, Answer::Release(reply)) => {
-                self.released(now, &name, number, hold, reply, out);
-            }
-            (CallKind::Withdraw { name, number }, Answer::Release(reply)) => {
-                self.withdrawn(now, sent, &name, number, reply);
+                self.released(now, sent, &name, number, hold, reply, out);
             }
             (CallKind::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
             (CallKind::Lengthen { name, number, ticket, then, before }, Answer::Renew(reply)) => {
                 self.lengthened(now, sent, &name, number, ticket, then, before, reply, out);
             }
-            (CallKind::Leave { name, number }, Answer::Release(reply)) => self.left(now, &name, number, reply),
             (what, answer) => debug_assert!(false, "{what:?} was answered with {answer:?}"),
         }
     }
@@ -218,18 +215,20 @@ impl Table {
                 };
                 let Some(entry) = self.entries.get_mut(&name) else { return };
                 let current = match number {
-                    None => entry.ask == Ask::Watching,
+                    None => matches!(entry.wait().ask, Ask::Watching),
                     Some(number) => {
-                        entry.ask == Ask::Calling && entry.series.as_ref().is_some_and(|series| series.number == number)
+                        entry.wait().ask.is_calling()
+                            && entry.wait().series.as_ref().is_some_and(|series| series.number == number)
                     }
                 };
                 if !current {
                     return;
                 }
                 let group_gone = entry
+                    .wait()
                     .series
                     .as_ref()
-                    .is_some_and(|series| series.is_group() && !entry.queue.contains(series.asker));
+                    .is_some_and(|series| series.is_group() && !entry.wait().queue.contains(series.asker));
                 if group_gone {
                     self.group_gone(now, &name, out);
                 } else {
@@ -243,10 +242,7 @@ impl Table {
                     held.was_not_asked(context.sent, then.term(), before);
                 }
             }
-            what @ (CallKind::Release { .. }
-            | CallKind::Withdraw { .. }
-            | CallKind::Leave { .. }
-            | CallKind::Renew(_)) => {
+            what @ (CallKind::Release { .. } | CallKind::Renew(_)) => {
                 let error = || Error::new(ErrorKind::Unreachable, "call", "it was not sent");
                 let answer = match &what {
                     CallKind::Renew(_) => Answer::Renew(Err(error())),
@@ -271,16 +267,16 @@ impl Table {
         let mut holds: Vec<HoldId> = self.ghosts.keys().copied().collect();
         holds.sort();
         for hold in holds {
-            let ghost = self.ghosts.get_mut(&hold).and_then(|(_, ghost)| ghost.take());
-            if let Some(ghost) = ghost.and_then(Arc::into_inner) {
-                self.leave(now, ghost, out);
+            let release = self.ghosts.get_mut(&hold).and_then(|(_, release)| release.take());
+            if let Some(release) = release.and_then(Arc::into_inner) {
+                self.release_beside(now, release, now, out);
             }
         }
     }
 
     fn close_name(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let tickets: Vec<TicketId> = entry.queue.iter().map(|(id, _)| id).collect();
+        let tickets: Vec<TicketId> = entry.wait().queue.iter().map(|(id, _)| id).collect();
         for id in tickets {
             out.push(Output::To(id, types::TaskEffect::Failed(closed_error())));
             self.cancel(now, id, name, out);

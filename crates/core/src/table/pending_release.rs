@@ -1,102 +1,200 @@
-//! Releases that nobody waits for: sent again until they are answered, or what they release is over anyway.
+//! A release that is sent until it is certain.
+//!
+//! It is certain when the store has answered it and no sending of the acquire can be executed after that, or when the lease is over
+//! anyway. A release goes on in one of three places: with the lease, while a guard waits for the answer; with the name, where an
+//! acquire was given up and nobody may ask before that is settled; or beside it, where nobody waits for it.
 
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Leaving, OrphanedLease};
-use super::types::{CallKind, Context, Output, Outputs, Request, Sending};
-use crate::backoff;
+use super::entry::Ask;
+use super::losses::lost;
+use super::types::{CallKind, Context, HoldId, Output, Outputs, Request, Sending};
+use crate::backoff::{self, Rng};
+use crate::error::{Error, Outcome};
 use crate::name::Name;
-use crate::port::{Released, Reply};
+use crate::port::{Answered, Release, Released, Reply};
 use crate::time::{Moment, StoreTime};
 
-impl Table {
-    /// Releases what is left of a lost lease.
-    pub(super) fn leave(&mut self, now: Moment, ghost: OrphanedLease, out: &mut Outputs) {
-        self.leave_at(now, ghost, now, out);
-    }
+/// A margin after the last moment at which a late sending can be executed.
+const SETTLE_MARGIN: Duration = Duration::from_millis(1);
 
-    /// A lease was released at `at`, but a sending of its acquire may still be executed: released once more when that is past.
-    pub(super) fn leave_late(&mut self, now: Moment, mut ghost: OrphanedLease, at: StoreTime, out: &mut Outputs) {
-        let again = now + ghost.wait_out(at);
-        self.leave_at(now, ghost, again, out);
-    }
+#[derive(Debug)]
+pub(crate) struct PendingRelease {
+    /// Tells the answers of releases apart.
+    pub(crate) number: u64,
+    pub(crate) request: Release,
+    /// The store's own lease is surely over then.
+    pub(crate) over: Moment,
+    /// A sending of the acquire whose answer was lost may be executed until then, by the store's clock.
+    pub(crate) unsettled_until: Option<StoreTime>,
+    /// By our own clock no such sending is executed after this, whatever the store's clock says; never, where that is not known.
+    pub(crate) executed_by: Moment,
+    /// When to send it; never, while it is under way.
+    again: Moment,
+    attempts: u32,
+    was_sent: bool,
+    /// An earlier sending may have been executed.
+    pub(crate) maybe_executed: bool,
+}
 
-    /// Releases what is left of a lease, not before `again`.
-    pub(super) fn leave_at(&mut self, now: Moment, ghost: OrphanedLease, again: Moment, out: &mut Outputs) {
-        let number = self.numbers.next();
-        let name = ghost.request.name.clone();
-        let entry = self.entries.entry(name.clone()).or_default();
-        entry.leaving.push(Leaving { number, ghost, again, attempts: 0, sent: false });
-        self.leave_again(now, &name, out);
-        self.agenda.touch(&name);
-    }
-
-    /// Sends those again whose time has come.
-    pub(super) fn leave_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let closed = self.closed;
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.leaving.retain(|leaving| leaving.is_under_way() || !leaving.is_over(now, closed));
-        for leaving in entry.leaving.iter_mut().filter(|leaving| now >= leaving.again) {
-            leaving.again = Moment::NEVER;
-            leaving.sent = true;
-            let what = CallKind::Leave { name: name.clone(), number: leaving.number };
-            let request = Request::Release(leaving.ghost.request.clone());
-            out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
+impl PendingRelease {
+    pub(crate) fn new(number: u64, request: Release, over: Moment, unsettled_until: Option<StoreTime>) -> Self {
+        Self {
+            number,
+            request,
+            over,
+            unsettled_until,
+            executed_by: Moment::NEVER,
+            again: Moment::default(),
+            attempts: 0,
+            was_sent: false,
+            maybe_executed: false,
         }
     }
 
-    /// One was answered: settled, unless the acquire may still be executed after it.
-    pub(super) fn left(&mut self, now: Moment, name: &Name, number: u64, reply: Reply<Released>) {
+    /// The call to send now. The answer goes to `hold`, if a guard waits for it.
+    pub(crate) fn send(&mut self, now: Moment, hold: Option<HoldId>) -> Box<Sending> {
+        (self.again, self.was_sent) = (Moment::NEVER, true);
+        let what = CallKind::Release { name: self.request.name.clone(), number: self.number, hold };
+        Box::new(Sending { context: Context::new(now, what), request: Request::Release(self.request.clone()) })
+    }
+
+    /// Sends it where that is due. Returns whether it is over instead.
+    pub(crate) fn tick(&mut self, now: Moment, closed: bool, out: &mut Outputs) -> bool {
+        if self.is_over(now, closed) {
+            return true;
+        }
+        if now >= self.again {
+            out.push(Output::Background(self.send(now, None)));
+        }
+        false
+    }
+
+    /// The store answered what was sent at `sent`: by its own clock, at `at`. Returns whether that settles it. Else a late sending of
+    /// the acquire may still be granted, and the next release is about whatever that gets.
+    pub(crate) fn is_settled(&mut self, now: Moment, sent: Moment, at: StoreTime) -> bool {
+        let Some(until) = self.unsettled_until.filter(|until| at <= *until && sent <= self.executed_by) else {
+            return true;
+        };
+        self.request.fence = None;
+        self.request.last_used = None;
+        self.request.linger = Duration::ZERO;
+        self.request.rejoin = false;
+        self.again = now + until.since(at).min(self.executed_by.since(now)) + SETTLE_MARGIN;
+        false
+    }
+
+    /// It was not answered, or not sent: it is sent again after a pause.
+    pub(crate) fn failed(&mut self, now: Moment, outcome: Outcome, rng: &mut Rng) {
+        self.maybe_executed |= outcome != Outcome::NotApplied;
+        self.again = now + backoff::retry_pause(rng, self.attempts);
+        self.attempts += 1;
+    }
+
+    /// Nothing of it can be left in the store. A shared owner's lease may be kept by others, and this hold with it: only a client that
+    /// closes gives that up, and not before it has tried.
+    fn is_over(&self, now: Moment, closed: bool) -> bool {
+        now >= self.over && (!self.request.owner.is_shared() || closed && self.was_sent)
+    }
+
+    /// It is not under way: it waits to be sent.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.again != Moment::NEVER
+    }
+
+    /// When it needs attention. A store whose clock was set back is not waited for beyond the end of what it may have.
+    pub(crate) fn due(&self) -> Moment {
+        if self.request.owner.is_shared() { self.again } else { self.again.min(self.over) }
+    }
+
+    /// What the store may still have is over so much later.
+    pub(crate) fn last_longer(&mut self, span: Duration) {
+        self.over = self.over + span;
+        self.executed_by = self.executed_by + span;
+    }
+}
+
+impl Table {
+    /// Releases a lease that nobody waits for, not before `at`.
+    pub(super) fn release_beside(&mut self, now: Moment, mut release: PendingRelease, at: Moment, out: &mut Outputs) {
+        release.again = at;
+        let name = release.request.name.clone();
+        self.entries.entry(name.clone()).or_default().wait_mut().releases.push(release);
+        self.send_releases(now, &name, out);
+        self.agenda.touch(&name);
+    }
+
+    /// Sends the releases of a name that are due, and forgets those that are over.
+    pub(super) fn send_releases(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+        let closed = self.closed;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(at) = entry.leaving.iter().position(|leaving| leaving.number == number) else { return };
-        let leaving = &mut entry.leaving[at];
-        match reply {
-            Ok(answered) => {
-                if leaving.ghost.taint.is_some_and(|taint| answered.at <= taint) {
-                    leaving.again = now + leaving.ghost.wait_out(answered.at);
-                } else {
-                    entry.leaving.swap_remove(at);
-                }
-                if let Released::Released { .. } = answered.result {
-                    self.hint_waiters(name);
-                }
-            }
-            Err(_) => {
-                leaving.again = now + backoff::retry_pause(&mut self.rng, leaving.attempts);
-                leaving.attempts += 1;
-            }
+        let mut is_over = |release: &mut PendingRelease| release.tick(now, closed, out);
+        if entry.held.as_mut().and_then(|held| held.releasing.as_deref_mut()).is_some_and(&mut is_over) {
+            entry.held = None;
+        }
+        let Some(wait) = entry.wait.as_deref_mut() else { return };
+        if let Ask::Withdrawing(release) = &mut wait.ask
+            && is_over(release)
+        {
+            wait.ask = Ask::Idle;
+        }
+        // These keep nobody from the name: one that is under way may be executed at any moment, and is waited for.
+        wait.releases.retain_mut(|release| !release.is_pausing() || !is_over(release));
+    }
+
+    /// Nobody may ask for the name before what was given up is released.
+    pub(super) fn release_first(&mut self, now: Moment, mut release: PendingRelease, out: &mut Outputs) {
+        let name = release.request.name.clone();
+        out.push(Output::Background(release.send(now, None)));
+        let wait = self.entries.entry(name.clone()).or_default().wait_mut();
+        wait.series = None;
+        wait.ask = Ask::Withdrawing(Box::new(release));
+        self.agenda.touch(&name);
+    }
+
+    /// The store answered a release that no guard's lease waits for: settled, unless a late sending of the acquire may still be granted.
+    /// Where the lease was over before its release was answered, the guard that waits for that is told all the same.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
+    pub(super) fn released_beside(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        name: &Name,
+        number: u64,
+        hold: Option<HoldId>,
+        reply: Reply<Released>,
+        out: &mut Outputs,
+    ) {
+        if let Some(hold) = hold {
+            return out.push(Output::Given(hold, late_result(reply)));
+        }
+        let Some(wait) = self.entries.get_mut(name).and_then(|entry| entry.wait.as_deref_mut()) else { return };
+        let beside = wait.releases.iter().position(|release| release.number == number);
+        let release = match (&mut wait.ask, beside) {
+            (_, Some(at)) => &mut wait.releases[at],
+            (Ask::Withdrawing(release), None) if release.number == number => release,
+            _ => return,
+        };
+        match &reply {
+            Err(error) => release.failed(now, error.outcome(), &mut self.rng),
+            Ok(answered) if !release.is_settled(now, sent, answered.at) => {}
+            Ok(_) => match beside {
+                Some(at) => drop(wait.releases.swap_remove(at)),
+                None => (wait.ask, wait.attempts) = (Ask::Idle, 0),
+            },
+        }
+        if beside.is_some() && matches!(reply, Ok(Answered { result: Released::Released { .. }, .. })) {
+            self.hint_waiters(name);
         }
         self.agenda.touch(name);
     }
 }
 
-impl Leaving {
-    /// When it needs attention. A store whose clock was set back is not waited for beyond the end of what it may have.
-    pub(super) fn due(&self) -> Moment {
-        match self.is_under_way() || self.ghost.request.owner.is_shared() {
-            true => self.again,
-            false => self.again.min(self.ghost.over),
-        }
-    }
-
-    fn is_under_way(&self) -> bool {
-        self.again == Moment::NEVER
-    }
-
-    /// Nothing of it can be left in the store. A shared owner's lease may be kept by others, and this hold with it.
-    fn is_over(&self, now: Moment, closed: bool) -> bool {
-        let shared = self.ghost.request.owner.is_shared();
-        now >= self.ghost.over && (!shared || (closed && self.sent))
-    }
-}
-
-impl OrphanedLease {
-    /// From now on it is about whatever a late sending may be granted; answers how long that can happen.
-    fn wait_out(&mut self, at: StoreTime) -> Duration {
-        self.request.fence = None;
-        self.request.last_used = None;
-        self.request.linger = Duration::ZERO;
-        self.taint.map_or(Duration::ZERO, |taint| taint.since(at)) + Duration::from_millis(1)
+/// What a guard is told when its release is answered after its lease was over and forgotten.
+fn late_result(reply: Reply<Released>) -> Result<Released, Error> {
+    match reply?.result {
+        Released::NotHeld => Err(lost("release")),
+        result => Ok(result),
     }
 }

@@ -19,8 +19,8 @@ impl Table {
     /// Nobody holds the name here, and nothing is going on with the store: the first in line asks, unless something stands against it.
     fn pursue(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
-        let Some((id, ticket)) = entry.asker() else { return self.withdraw(now, name, out) };
-        let gives_way = entry.give_way > now && entry.series.is_none() && !ticket.want.once;
+        let Some((id, ticket)) = entry.wait().asker() else { return self.withdraw(now, name, out) };
+        let gives_way = entry.wait().give_way > now && entry.wait().series.is_none() && !ticket.want.once;
         match ticket.want.names.clone() {
             Names::One(_) if gives_way => self.await_turn(now, name, None, out),
             Names::One(_) => self.ask(now, name, out),
@@ -40,9 +40,9 @@ impl Table {
             let Some(decided) = self.entries.get_mut(name) else { return };
             entry = decided;
         }
-        if entry.is_idle() && entry.series.is_none() && entry.give_way <= now {
+        if entry.is_idle() && entry.wait().series.is_none() && entry.wait().give_way <= now {
             self.timers.reset(name, entry.timer.0, Moment::NEVER);
-            if entry.watched || entry.enlisted {
+            if entry.wait().watched || entry.wait().enlisted {
                 out.push(Output::Unwatch(name.clone()));
             }
             self.entries.remove(name);

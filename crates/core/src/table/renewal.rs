@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Entry, Hold};
+use super::entry::{Entry, Hold};
 use super::losses::undecided;
 use super::types::{CallKind, Context, Loss, Output, Outputs, Request, Sending};
 use crate::error::Error;
@@ -38,22 +38,8 @@ impl Table {
     }
 
     fn due(&mut self, now: Moment, name: &Name, renewals: &mut Vec<(Renew, u64)>, out: &mut Outputs) {
-        self.leave_again(now, name, out);
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if let Ask::Withdrawing { again, give_up } = entry.ask {
-            if now >= give_up {
-                entry.series = None;
-                entry.ask = Ask::Idle;
-                self.agenda.touch(name);
-            } else if now >= again {
-                self.withdraw(now, name, out);
-            }
-            return;
-        }
-        let Some(held) = entry.held.as_deref_mut() else { return };
-        if held.releasing.is_some() {
-            return self.release_again(now, name, out);
-        }
+        self.send_releases(now, name, out);
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
         if now >= held.deadline {
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
@@ -163,9 +149,9 @@ impl Table {
         for entry in self.entries.values_mut() {
             entry.last_longer(ahead);
         }
-        for (_, ghost) in self.ghosts.values_mut() {
-            if let Some(ghost) = ghost.as_mut().and_then(Arc::get_mut) {
-                ghost.over = ghost.over + ahead;
+        for (_, release) in self.ghosts.values_mut() {
+            if let Some(release) = release.as_mut().and_then(Arc::get_mut) {
+                release.last_longer(ahead);
             }
         }
         self.tick(now + ahead, out);

@@ -185,10 +185,6 @@ pub(crate) enum CallKind {
         number: u64,
         hold: Option<HoldId>,
     },
-    Withdraw {
-        name: Name,
-        number: u64,
-    },
     Renew(Vec<(Name, u64)>),
     Lengthen {
         name: Name,
@@ -197,10 +193,6 @@ pub(crate) enum CallKind {
         then: AfterRenewal,
         /// What the lease was asked for before.
         before: Moment,
-    },
-    Leave {
-        name: Name,
-        number: u64,
     },
 }
 

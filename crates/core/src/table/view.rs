@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Entry, Held};
+use super::entry::{Ask, Entry, Held};
 use super::types::{HoldId, LossReport};
 use crate::name::Name;
 use crate::owner::{Owner, RequestId};
@@ -42,7 +42,12 @@ impl Table {
         match entry.held.as_deref() {
             Some(held) if held.releasing.is_none() => Some(held.holder == *owner && now + self.jumped < held.deadline),
             Some(_) => None,
-            None => (entry.series.is_none() && entry.leaving.is_empty()).then_some(false),
+            None => {
+                let wait = entry.wait();
+                let is_open =
+                    wait.series.is_some() || !wait.releases.is_empty() || matches!(wait.ask, Ask::Withdrawing(_));
+                (!is_open).then_some(false)
+            }
         }
     }
 
@@ -65,7 +70,7 @@ impl Table {
         let entry = self.entries.get(name)?;
         match entry.held.as_deref() {
             Some(held) if held.releasing.is_none() => Some(self.busy_here(now, name, held)),
-            _ => entry.busy.as_deref().cloned(),
+            _ => entry.wait().busy.as_deref().cloned(),
         }
     }
 

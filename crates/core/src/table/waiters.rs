@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Ask, Releasing, Ticket};
+use super::entry::{Ask, Ticket};
+use super::pending_release::PendingRelease;
 use super::types::{AcquireRequest, CallKind, Context, Output, Outputs, Request, Sending, TaskEffect, TicketId};
 use crate::backoff;
 use crate::name::Name;
@@ -18,8 +19,8 @@ impl Table {
     /// A task waits for its turn.
     pub(super) fn enqueue(&mut self, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
         let entry = self.entries.entry(name.clone()).or_default();
-        entry.enqueue(id, Ticket { want, patience: None });
-        if let Ask::Sleeping(_) = entry.ask {
+        entry.wait_mut().enqueue(id, Ticket { want, patience: None });
+        if let Ask::Sleeping(_) = entry.wait().ask {
             self.sleep_in_place(name, id, out);
         }
         self.agenda.touch(name);
@@ -28,7 +29,7 @@ impl Table {
     /// The first in line asks again, or what was asked for is withdrawn where nobody waits any more.
     pub(super) fn reask(&mut self, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.ask = Ask::Idle;
+        entry.wait_mut().ask = Ask::Idle;
         self.agenda.touch(name);
     }
 
@@ -36,7 +37,7 @@ impl Table {
     pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         let Some(held) = entry.held.as_deref() else { return };
-        if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
+        if entry.wait().queue.iter().any(|(_, ticket)| ticket.want.once) {
             let busy = self.busy_here(now, name, held);
             self.refuse_tries(name, &busy, out);
         }
@@ -44,9 +45,10 @@ impl Table {
 
     pub(super) fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let once: Vec<TicketId> = entry.queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
+        let once: Vec<TicketId> =
+            entry.wait().queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
         for id in once {
-            entry.dequeue(id);
+            entry.wait_mut().dequeue(id);
             self.groups.remove(&id);
             out.push(Output::To(id, TaskEffect::Busy(Box::new(busy.clone()))));
         }
@@ -55,38 +57,38 @@ impl Table {
     /// Nobody is going to ask for a while: those who ask just once are told so, with what is known.
     fn refuse_tries_now(&mut self, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
-        if entry.queue.iter().any(|(_, ticket)| ticket.want.once) {
+        if entry.wait().queue.iter().any(|(_, ticket)| ticket.want.once) {
             let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
-            let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
+            let busy = entry.wait().busy.as_deref().cloned().unwrap_or_else(unknown);
             self.refuse_tries(name, &busy, out);
         }
     }
 
     /// The first in line subscribes where it has not, else sleeps.
     pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
-        if self.entries.get(name).is_some_and(|entry| entry.give_way > now) {
+        if self.entries.get(name).is_some_and(|entry| entry.wait().give_way > now) {
             self.refuse_tries_now(name, out);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, ticket)) = entry.queue.head() else { return self.reask(name) };
-        let unheard = entry.busy.as_ref().is_some_and(|busy| busy.news == Notification::Never);
+        let Some((id, ticket)) = entry.wait().queue.head() else { return self.reask(name) };
+        let unheard = entry.wait().busy.as_ref().is_some_and(|busy| busy.news == Notification::Never);
         let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified && !unheard;
-        if notified && !entry.watched {
-            entry.ask = Ask::Watching;
+        if notified && !entry.wait().watched {
+            entry.wait_mut().ask = Ask::Watching;
             let context = Context::new(now, CallKind::Watch { name: name.clone() });
             let request = Request::Watch(name.clone());
             return out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context, request }))));
         }
-        let until = if entry.give_way > now {
-            entry.give_way
+        let until = if entry.wait().give_way > now {
+            entry.wait().give_way
         } else if !notified {
-            now + backoff::spin_pause(&mut self.rng, entry.attempts, free_in)
+            now + backoff::spin_pause(&mut self.rng, entry.wait().attempts, free_in)
         } else {
-            let sure =
-                self.settings.unlayered && entry.busy.as_ref().is_some_and(|busy| busy.news == Notification::Sure);
+            let sure = self.settings.unlayered
+                && entry.wait().busy.as_ref().is_some_and(|busy| busy.news == Notification::Sure);
             now + backoff::until_recheck(&mut self.rng, free_in, sure)
         };
-        entry.ask = Ask::Sleeping(until);
+        entry.wait_mut().ask = Ask::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
@@ -94,17 +96,17 @@ impl Table {
     pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         self.refuse_tries_now(name, out);
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, _)) = entry.queue.head() else { return self.reask(name) };
-        let until = now + backoff::retry_pause(&mut self.rng, entry.attempts.saturating_sub(1));
-        entry.ask = Ask::Sleeping(until);
+        let Some((id, _)) = entry.wait().queue.head() else { return self.reask(name) };
+        let until = now + backoff::retry_pause(&mut self.rng, entry.wait().attempts.saturating_sub(1));
+        entry.wait_mut().ask = Ask::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
     /// After the first in line has gone, the next one sleeps in its place.
     pub(super) fn next_asker(&mut self, name: &Name, slept: bool, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Ask::Sleeping(until) = entry.ask else { return };
-        match entry.queue.head() {
+        let Ask::Sleeping(until) = entry.wait().ask else { return };
+        match entry.wait().queue.head() {
             None => self.reask(name),
             Some((next, _)) if slept => out.push(Output::To(next, TaskEffect::Sleep(until))),
             Some(_) => {}
@@ -116,17 +118,17 @@ impl Table {
     pub(super) fn try_among_others(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         let pausing =
-            entry.held.as_deref().and_then(|held| held.releasing.as_deref()).is_some_and(Releasing::is_pausing);
-        let others_first = entry.held.is_none() && entry.give_way > now && entry.ask != Ask::Calling;
-        if pausing || others_first || matches!(entry.ask, Ask::Withdrawing { .. }) {
+            entry.held.as_deref().and_then(|held| held.releasing.as_deref()).is_some_and(PendingRelease::is_pausing);
+        let others_first = entry.held.is_none() && entry.wait().give_way > now && !entry.wait().ask.is_calling();
+        if pausing || others_first || matches!(entry.wait().ask, Ask::Withdrawing(_)) {
             let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
-            let busy = entry.busy.as_deref().cloned().unwrap_or_else(unknown);
+            let busy = entry.wait().busy.as_deref().cloned().unwrap_or_else(unknown);
             if let Some(entry) = self.entries.get_mut(name) {
-                entry.dequeue(id);
+                entry.wait_mut().dequeue(id);
             }
             return out.push(Output::To(id, TaskEffect::Busy(Box::new(busy))));
         }
-        if let Ask::Sleeping(_) = entry.ask {
+        if let Ask::Sleeping(_) = entry.wait().ask {
             self.reask(name);
         }
     }
@@ -140,7 +142,7 @@ impl Table {
     /// Asks the store soon whether it still has what is held here, but not all the time: hints may come in numbers.
     pub(super) fn check_held(&mut self, now: Moment, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let from = now.max(entry.check_from);
+        let from = now.max(entry.wait().check_from);
         match entry.live() {
             // What is about to end is known soon enough, and is less than stores take.
             Some(held) if held.check_due == Moment::NEVER && held.deadline > from + CHECK_PAUSE * 2 => {
@@ -148,16 +150,16 @@ impl Table {
             }
             _ => return,
         }
-        entry.check_from = from + CHECK_PAUSE;
+        entry.wait_mut().check_from = from + CHECK_PAUSE;
         self.agenda.touch(name);
     }
 
     pub(super) fn hint_waiters(&mut self, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.hinted = true;
-        entry.turns = 0;
-        if let Ask::Sleeping(_) = entry.ask {
-            entry.give_way = Moment::default();
+        entry.wait_mut().hinted = true;
+        entry.wait_mut().turns = 0;
+        if let Ask::Sleeping(_) = entry.wait().ask {
+            entry.wait_mut().give_way = Moment::default();
             self.reask(name);
         }
     }
@@ -175,7 +177,7 @@ impl Table {
     /// One who came back with an older ticket may be the first in line: it sleeps in place of the one that was.
     pub(super) fn sleep_in_place(&mut self, name: &Name, id: TicketId, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
-        if let (Ask::Sleeping(until), Some((head, _))) = (&entry.ask, entry.head())
+        if let (Ask::Sleeping(until), Some((head, _))) = (&entry.wait().ask, entry.wait().head())
             && head == id
         {
             out.push(Output::To(id, TaskEffect::Sleep(*until)));
