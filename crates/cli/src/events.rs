@@ -144,7 +144,7 @@ fn sentence(event: &Event<'_>) -> String {
         Event::Waits { name } => format!("waits for {}, which is not free", quoted(name)),
         Event::Granted { name, fence, how, waited, .. } => {
             let how = match how {
-                How::PassedOn => ", from another task of this process",
+                How::HandedOff => ", from another task of this process",
                 How::Reentered => ", which its owner had already",
                 _ => "",
             };
@@ -185,7 +185,9 @@ fn sentence(event: &Event<'_>) -> String {
             let lost = if *ok { "" } else { ", though it was lost before" };
             format!("gave {} back after {}{lost}", quoted(name), human::span(*held))
         }
-        Event::Left { name, held, .. } => format!("left {} to its owner after {}", quoted(name), human::span(*held)),
+        Event::Detached { name, held, .. } => {
+            format!("left {} to its owner after {}", quoted(name), human::span(*held))
+        }
         other => other.kind().replace('_', " "),
     }
 }

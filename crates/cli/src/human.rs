@@ -45,7 +45,7 @@ pub(crate) fn name_of(holder: &Holder) -> Option<&str> {
 /// Why it is not free: `held by "nightly" on host7 (process 4711), for 2m 5s`, that it was broken and the lease goes on, or that it lingers
 /// after its last holder.
 pub(crate) fn taken(by: &Holder) -> String {
-    match (by.lingers(), by.owner.is_some()) {
+    match (by.is_cooldown(), by.owner.is_some()) {
         (false, _) if by.is_broken() => format!("broken, and free when the lease of {} is over", holder(by)),
         (false, _) => format!("held by {}", held(by)),
         (true, true) => format!("lingering (--at-least) after {}", holder(by)),
@@ -71,7 +71,7 @@ pub(crate) fn taken_for(by: &Holder) -> String {
 
 /// For how long it has been held, by this machine's wall clock. When it was given back is not known.
 pub(crate) fn held_for(holder: &Holder) -> Option<Duration> {
-    if holder.lingers() {
+    if holder.is_cooldown() {
         return None;
     }
     SystemTime::now().duration_since(holder.since?).ok()

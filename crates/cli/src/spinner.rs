@@ -54,7 +54,7 @@ async fn message(client: &Client, names: &[Name]) -> String {
     for name in names {
         match client.inspect(name.as_str()).await {
             Ok(status) => {
-                if let Some(holder) = status.holders.first().or(status.lingers.as_ref()) {
+                if let Some(holder) = status.holders.first().or(status.cooldown.as_ref()) {
                     return format!("waiting for {:?} ({})", name.as_str(), human::taken_for(holder));
                 }
             }

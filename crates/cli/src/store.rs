@@ -46,14 +46,14 @@ pub(crate) enum Seen {
 
 /// Connects for a command that takes no lock. A store that is not there is not made for that: its URL may be mistyped.
 pub(crate) async fn look(settings: &Settings) -> Result<Seen, Failure> {
-    let Some(label) = leasehold::unmade(settings.store.url.as_str())? else {
+    let Some(label) = leasehold::not_created(settings.store.url.as_str())? else {
         let client = connect(settings).await?;
         if run::is_nested() {
             warn_of_another_store(settings, &Here::of(&client).await);
         }
         return Ok(Seen::Store(client));
     };
-    warn_of_another_store(settings, &Here::unmade(&label));
+    warn_of_another_store(settings, &Here::not_created(&label));
     let whose = if settings.verbose > 0 && settings.store.is_default { PER_USER } else { "" };
     output::note(&format!("{label} is not there yet; the first lock makes it{whose}"));
     Ok(Seen::Unmade(label))
@@ -149,9 +149,9 @@ pub(crate) async fn close<T>(client: &Client, signals: &mut Signals, done: &mut 
 
 async fn try_connect(settings: &Settings, builder: ClientBuilder) -> Result<Client, Error> {
     let is_told_of = !settings.store.is_default && (settings.verbose > 0 || std::io::stderr().is_terminal());
-    let unmade = if is_told_of { leasehold::unmade(settings.store.url.as_str())? } else { None };
+    let not_created = if is_told_of { leasehold::not_created(settings.store.url.as_str())? } else { None };
     let client = builder.connect().await?;
-    if let Some(label) = unmade {
+    if let Some(label) = not_created {
         output::note(&format!(
             "{label} was not there, and has been made: a program that uses another path is not kept out"
         ));

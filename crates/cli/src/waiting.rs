@@ -121,7 +121,7 @@ impl Waiting {
                 "this store does not count holds, so an owner re-enters in its own process only: renew it or release it as that owner".to_owned()
             }
             (Limit::Once, _) => "use --wait 10s to wait up to 10 s, or drop --no-wait to wait until it is free".to_owned(),
-            (_, Some(left)) if holder.lingers() || holder.is_broken() => format!("it is free in {}", human::span(left)),
+            (_, Some(left)) if holder.is_cooldown() || holder.is_broken() => format!("it is free in {}", human::span(left)),
             (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),
             (_, None) => format!("{} says more", hints::show(name)),
         };

@@ -68,7 +68,7 @@ pub fn retry_pause(rng: &mut Rng, attempt: u32) -> Duration {
 
 /// For how long a process lets others go first after its `turns`-th turn in a row: two round trips, and more each time that nobody
 /// came, for those who wait may be further away from the store.
-pub fn give_way(round_trip: Duration, turns: u32) -> Duration {
+pub fn yield_pause(round_trip: Duration, turns: u32) -> Duration {
     let first = (round_trip * 2).clamp(GIVE_WAY_MIN, RECHECK);
     grown(first, turns, GIVE_WAY_MAX.max(first))
 }
@@ -137,18 +137,18 @@ mod tests {
         assert_eq!(smoothed(Duration::ZERO, ms(8)), ms(8));
         assert_eq!(smoothed(ms(8), ms(16)), ms(9));
         assert_eq!(smoothed(ms(16), ms(8)), ms(15));
-        assert_eq!(give_way(ms(3), 0), ms(6));
-        assert_eq!(give_way(ms(3), 2), ms(24));
+        assert_eq!(yield_pause(ms(3), 0), ms(6));
+        assert_eq!(yield_pause(ms(3), 2), ms(24));
     }
 
     #[test]
     fn a_process_gives_way_for_longer_each_time_that_nobody_came() {
         let near = Duration::from_micros(200);
-        let ways: Vec<_> = (0..12).map(|turns| give_way(near, turns)).collect();
+        let ways: Vec<_> = (0..12).map(|turns| yield_pause(near, turns)).collect();
         assert_eq!(ways[0], GIVE_WAY_MIN);
         assert!(ways.is_sorted());
         assert_eq!(ways[11], GIVE_WAY_MAX);
-        assert_eq!(give_way(Duration::from_secs(2), 3), RECHECK);
+        assert_eq!(yield_pause(Duration::from_secs(2), 3), RECHECK);
     }
 
     #[test]
@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn giving_way_is_two_round_trips_at_first_and_doubles() {
         let ms = Duration::from_millis;
-        assert_eq!(give_way(ms(3), 0), ms(6));
-        assert_eq!(give_way(ms(3), 1), ms(12));
-        assert_eq!(give_way(ms(3), 30), GIVE_WAY_MAX);
-        assert_eq!(give_way(ms(200), 5), ms(400), "a round trip may be longer than what is usual at most");
+        assert_eq!(yield_pause(ms(3), 0), ms(6));
+        assert_eq!(yield_pause(ms(3), 1), ms(12));
+        assert_eq!(yield_pause(ms(3), 30), GIVE_WAY_MAX);
+        assert_eq!(yield_pause(ms(200), 5), ms(400), "a round trip may be longer than what is usual at most");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub const BUDGET_DEFAULT: Duration = Duration::from_millis(50);
 /// The longest budget for passing on.
 pub const BUDGET_MAX: Duration = Duration::from_secs(10);
 /// How many times a lock is passed on at the most before it goes back to the store.
-pub const PASSES_MAX: u32 = 65_536;
+pub const MAX_HANDOFFS: u32 = 65_536;
 /// The longest `max_hold` and `at_least`.
 pub const HOLD_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// The longest label, in bytes.

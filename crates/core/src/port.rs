@@ -134,7 +134,7 @@ pub struct Busy {
     /// When it would be free if nobody renews it; none where it has no expiry.
     pub free_in: Option<Duration>,
     /// How the client hears that it may be free.
-    pub news: Notification,
+    pub notification: Notification,
 }
 
 /// How a client that was refused hears that a lock may be free.
@@ -214,11 +214,11 @@ pub struct Release {
     /// The fence of the grant; none when the answer to the acquire never came.
     pub fence: Option<Fence>,
     /// Which hold.
-    pub give: ReleaseScope,
+    pub scope: ReleaseScope,
     /// The largest fence of the block that was used, where some were not; what is above it is taken back.
     pub last_used: Option<Fence>,
     /// Keep others out for this long.
-    pub linger: Duration,
+    pub cooldown: Duration,
     /// The client has more that wait: put it at the end of the list of waiters in the same step.
     pub rejoin: bool,
 }
@@ -231,9 +231,9 @@ impl Release {
             name,
             owner,
             fence: None,
-            give: ReleaseScope::Hold(id),
+            scope: ReleaseScope::Hold(id),
             last_used: None,
-            linger: Duration::ZERO,
+            cooldown: Duration::ZERO,
             rejoin: false,
         }
     }
@@ -330,7 +330,7 @@ pub struct Inspected {
     /// Its holders, one row each; empty when it is free.
     pub holders: Vec<Holder>,
     /// Nobody holds it, and nobody may come yet.
-    pub lingers: Option<Cooldown>,
+    pub cooldown: Option<Cooldown>,
     /// Clients that wait, where the store knows.
     pub waiters: Option<u32>,
 }

@@ -54,7 +54,7 @@ pub struct Record {
     /// One row a holder.
     pub rows: SmallVec<[Row; 1]>,
     /// Nobody may come before this.
-    pub lingers_until: StoreTime,
+    pub cooldown_until: StoreTime,
     /// Who gave it back as it began to linger.
     pub left_by: Option<Box<LeftBy>>,
     /// Clients that wait, in the order they came.
@@ -213,7 +213,7 @@ impl Reference {
     fn refusal(&self, now: StoreTime, name: &Name, request: &Acquire, whole: bool) -> Option<Result<Acquired, Error>> {
         let record = self.records.get(name);
         let row = record.and_then(|record| record.rows.iter().find(|row| row.expires > now));
-        let Some(record) = record.filter(|record| row.is_some() || record.lingers_until > now) else {
+        let Some(record) = record.filter(|record| row.is_some() || record.cooldown_until > now) else {
             let last = record.map_or(Fence::NONE, |record| record.last);
             return self.unfit_fence(now, name, last, request).map(Err);
         };
@@ -233,7 +233,7 @@ impl Reference {
             name: name.clone(),
             holder,
             free_in: Some(free_in),
-            news: Notification::default(),
+            notification: Notification::default(),
         }))))
     }
 
@@ -280,11 +280,11 @@ impl Reference {
         };
         if let Some(left) = record.rows[at].give_back(now, request) {
             if left != Released::NotHeld {
-                record.linger(now, request.linger, at);
+                record.cooldown(now, request.cooldown, at);
             }
             return nothing(left);
         }
-        record.linger(now, request.linger, at);
+        record.cooldown(now, request.cooldown, at);
         let row = record.rows.remove(at);
         let nobody_came_after = row.fenced && record.last == row.block.last();
         if let (true, Some(used)) = (nobody_came_after, request.last_used) {
@@ -292,7 +292,7 @@ impl Reference {
         }
         record.waiters.retain(|waiter| waiter.client != request.client && waiter.until > now);
         let waiters = u32::try_from(record.waiters.len()).unwrap_or(u32::MAX);
-        let hints = if request.linger.is_zero() { record.hints(&request.name) } else { Hints::new() };
+        let hints = if request.cooldown.is_zero() { record.hints(&request.name) } else { Hints::new() };
         if request.rejoin {
             record.enlist(now + self.enlisted_for, request.client);
         }
@@ -315,7 +315,7 @@ impl Reference {
     pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
         match self.records.get(name) {
             Some(record) => record.inspect(now, name),
-            None => Inspected { name: name.clone(), holders: Vec::new(), lingers: None, waiters: Some(0) },
+            None => Inspected { name: name.clone(), holders: Vec::new(), cooldown: None, waiters: Some(0) },
         }
     }
 
@@ -339,7 +339,7 @@ impl Reference {
     pub fn break_lock(&mut self, now: StoreTime, name: &Name, options: BreakOptions) -> (Broken, Hints) {
         let was = self.inspect(now, name);
         if let Some(fence) = options.fence {
-            let is_free = was.holders.is_empty() && was.lingers.is_none();
+            let is_free = was.holders.is_empty() && was.cooldown.is_none();
             let is_held_under_it =
                 !was.holders.is_empty() && was.holders.iter().all(|holder| holder.fence == Some(fence));
             if !is_held_under_it {
@@ -356,7 +356,7 @@ impl Reference {
                 Break::AtLeaseEnd => record.rows.iter_mut().for_each(|row| row.broken = true),
                 Break::Now => {
                     record.rows.clear();
-                    record.lingers_until = StoreTime::default();
+                    record.cooldown_until = StoreTime::default();
                     record.left_by = None;
                     record.waiters.retain(|waiter| waiter.until > now);
                     hints = record.hints(name);
@@ -395,7 +395,7 @@ impl Reference {
             self.shrink();
         } else if record.rows.is_empty() {
             let keep = self.fences_kept_for.max(Duration::from_millis(1));
-            self.idle.push_back((now.max(record.lingers_until) + keep, name.clone()));
+            self.idle.push_back((now.max(record.cooldown_until) + keep, name.clone()));
         }
     }
 
@@ -458,10 +458,10 @@ impl Record {
     }
 
     /// Keeps others out for so long, also when the lock is free before. It is the row `at` that wants so.
-    fn linger(&mut self, now: StoreTime, span: Duration, at: usize) {
+    fn cooldown(&mut self, now: StoreTime, span: Duration, at: usize) {
         if !span.is_zero() {
             self.left_by = Some(Box::new(LeftBy::of(&self.rows[at])));
-            self.lingers_until = self.lingers_until.max(now + span);
+            self.cooldown_until = self.cooldown_until.max(now + span);
         }
     }
 
@@ -478,7 +478,7 @@ impl Record {
     }
 
     fn free_at(&self) -> StoreTime {
-        self.rows.iter().map(|row| row.expires).max().unwrap_or_default().max(self.lingers_until)
+        self.rows.iter().map(|row| row.expires).max().unwrap_or_default().max(self.cooldown_until)
     }
 
     fn is_idle(&self, now: StoreTime) -> bool {
@@ -488,12 +488,12 @@ impl Record {
     /// Who holds the name.
     pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
         let holders: Vec<_> = self.rows.iter().filter(|row| row.expires > now).map(|row| row.holder(now)).collect();
-        let lingers = (holders.is_empty() && self.lingers_until > now).then(|| Cooldown {
-            left: self.lingers_until.since(now),
+        let cooldown = (holders.is_empty() && self.cooldown_until > now).then(|| Cooldown {
+            left: self.cooldown_until.since(now),
             last: self.left_by.as_ref().map(|left_by| left_by.holder()),
         });
         let waiters = self.waiters.iter().filter(|waiter| waiter.until > now).count();
-        Inspected { name: name.clone(), holders, lingers, waiters: Some(u32::try_from(waiters).unwrap_or(u32::MAX)) }
+        Inspected { name: name.clone(), holders, cooldown, waiters: Some(u32::try_from(waiters).unwrap_or(u32::MAX)) }
     }
 }
 
@@ -571,7 +571,7 @@ impl Row {
     /// Takes a hold off; answers at once where the row stays as it is or keeps other holds.
     fn give_back(&mut self, now: StoreTime, request: &Release) -> Option<Released> {
         self.holds.retain(|hold| hold.expires > now);
-        let give = request.give;
+        let give = request.scope;
         let id = match give {
             ReleaseScope::All => return None,
             ReleaseScope::Hold(id) | ReleaseScope::One(id) => id,

@@ -43,7 +43,7 @@ mod lock;
 mod runtime;
 
 pub use client::event::{Event, Listener};
-pub use client::examine::{examine, unmade};
+pub use client::examine::{examine, not_created};
 pub use client::layer::Layer;
 pub use client::stats::{Calls, Stats};
 pub use client::status::{Holder, Status};

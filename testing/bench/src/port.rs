@@ -63,9 +63,9 @@ fn give(name: Name, request: RequestId, fence: Fence) -> Release {
         name,
         owner: StoreOwner::Private(request),
         fence: Some(fence),
-        give: ReleaseScope::Hold(request),
+        scope: ReleaseScope::Hold(request),
         last_used: Some(fence),
-        linger: Duration::ZERO,
+        cooldown: Duration::ZERO,
         rejoin: false,
     }
 }

@@ -86,9 +86,9 @@ impl Hand {
             name: taken.names.first().clone(),
             owner: taken.owner.clone(),
             fence,
-            give: ReleaseScope::Hold(taken.request),
+            scope: ReleaseScope::Hold(taken.request),
             last_used: fence,
-            linger: Duration::ZERO,
+            cooldown: Duration::ZERO,
             rejoin: false,
         }
     }

@@ -22,7 +22,7 @@ impl World {
         let name = self.names[guard.name].clone();
         let process = &mut self.processes[client];
         let valid = process.table.time_left(now, &name, guard.hold).is_some();
-        let may = process.table.may_entrust(now, guard.hold, &name);
+        let may = process.table.check_detach(now, guard.hold, &name);
         let lost = may.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Lost | ErrorKind::Closed));
         if lost == valid {
             let what = format!("client {client} may leave {:?}: {may:?}, and it is valid: {valid}", guard.hold);
@@ -37,7 +37,7 @@ impl World {
         self.orphans[guard.name] = true;
         self.forget(client, task, guard);
         let mut out = Outputs::new();
-        self.processes[client].table.entrust(now, guard.hold, &name, &mut out);
+        self.processes[client].table.detach(now, guard.hold, &name, &mut out);
         self.carry_out_all(client, out);
         true
     }

@@ -114,7 +114,7 @@ impl World {
     fn carry_out(&mut self, client: usize, output: Output) {
         match output {
             Output::To(ticket, told) => self.told(client, ticket, told),
-            Output::Given(hold, result) => {
+            Output::Released(hold, result) => {
                 self.story.tell(self.at, Who::Client(client), None, || format!("{hold:?} given back: {result:?}"));
                 self.given(client, hold, &result);
             }
@@ -122,7 +122,7 @@ impl World {
             Output::RenewalFailed(..) | Output::RenewalLate(..) => {}
             Output::ForHold(hold, sending) => {
                 let number = match &sending.request {
-                    Request::Release(Release { give: ReleaseScope::Hold(id), .. }) => Some(id.number),
+                    Request::Release(Release { scope: ReleaseScope::Hold(id), .. }) => Some(id.number),
                     _ => None,
                 };
                 if let Some(giving) = self.processes[client].giving.iter_mut().find(|giving| giving.hold == hold) {

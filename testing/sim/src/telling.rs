@@ -18,16 +18,16 @@ pub(crate) fn request(request: &Request) -> String {
             ask.not_after,
             if ask.enlist { ", enlist" } else { "" }
         ),
-        Request::Release(give) => format!(
+        Request::Release(release) => format!(
             "release {} of {}, fence {:?}, {}{}",
-            give.name,
-            short(&give.owner.to_string()),
-            give.fence,
-            match give.give {
+            release.name,
+            short(&release.owner.to_string()),
+            release.fence,
+            match release.scope {
                 leasehold_core::port::ReleaseScope::Hold(id) => format!("hold {}", id.number),
                 other => format!("{other:?}"),
             },
-            if give.rejoin { ", rejoin" } else { "" }
+            if release.rejoin { ", rejoin" } else { "" }
         ),
         Request::Renew(leases) => {
             let each =

@@ -177,7 +177,7 @@ impl World {
             }
             (Ask::Call(Request::Release(request)), Some(Answer::Release(Ok(answered)))) => {
                 let number = self.name_number(&request.name);
-                if let (ReleaseScope::Hold(id), true) = (request.give, answered.result != Released::NotHeld) {
+                if let (ReleaseScope::Hold(id), true) = (request.scope, answered.result != Released::NotHeld) {
                     self.taken_back.insert((id, number));
                 }
                 if let Released::StillHeld(_) = answered.result {
@@ -185,7 +185,7 @@ impl World {
                 }
                 if let Released::Released { .. } = answered.result {
                     self.blocks.released(number, request.last_used);
-                    self.wake_up.free(number, self.at + request.linger.as_nanos() as u64);
+                    self.wake_up.free(number, self.at + request.cooldown.as_nanos() as u64);
                     let verdict = only_holder::removed(&self.scene(), client, number);
                     self.must(verdict);
                 }

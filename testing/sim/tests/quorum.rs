@@ -130,7 +130,7 @@ fn nothing_is_certain_before_so_many_were_heard_of() {
     let name = Name::new("l").unwrap();
     let vote = |standing, voted| Ok(Answered { at: store(1), result: Vote { standing, voted } });
     let busy = || {
-        let busy = Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
+        let busy = Busy { name: name.clone(), holder: None, free_in: None, notification: Notification::default() };
         Voted::Busy(Box::new(busy))
     };
     let left = Duration::from_secs(30);
@@ -297,7 +297,8 @@ fn whoever_is_named_is_named_by_servers_that_vote() {
             broken: false,
             about: Default::default(),
         };
-        let busy = Busy { name: name.clone(), holder: Some(holder), free_in: None, news: Notification::default() };
+        let busy =
+            Busy { name: name.clone(), holder: Some(holder), free_in: None, notification: Notification::default() };
         Ok(Answered { at: store(1), result: Vote { standing, voted: Voted::Busy(Box::new(busy)) } })
     };
     let recovers = VotingStatus::Recovering { left: MS };

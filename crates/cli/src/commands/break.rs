@@ -94,7 +94,7 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
     let is_told = matches!(error.kind(), ErrorKind::NotHolder | ErrorKind::Unfit);
     let refused = match (error.kind(), &now) {
         // It was given back meanwhile.
-        (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() && now.lingers.is_none() => {
+        (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() && now.cooldown.is_none() => {
             Ok(nothing_to_break(name))
         }
         (ErrorKind::Unfit, Some(_)) if !args.foreign && error.hint().is_none() => {
@@ -137,7 +137,7 @@ async fn who_would_lose(client: &Client, names: &[Name]) -> String {
     let mut losers = Vec::new();
     for name in names {
         if let Ok(status) = client.inspect(name.as_str()).await {
-            losers.extend(status.holders.iter().chain(&status.lingers).map(|holder| loser(name, holder)));
+            losers.extend(status.holders.iter().chain(&status.cooldown).map(|holder| loser(name, holder)));
         }
     }
     if losers.is_empty() {
@@ -164,12 +164,12 @@ fn loser(name: &Name, holder: &Holder) -> String {
 
 fn done(was: &Status, how: Break) -> String {
     let name = was.name.as_str();
-    let Some(holder) = was.holders.first().or(was.lingers.as_ref()) else {
+    let Some(holder) = was.holders.first().or(was.cooldown.as_ref()) else {
         return nothing_to_break(&was.name);
     };
     let who = human::taken(holder);
     match (how, holder.left) {
-        (Break::AtLeaseEnd, Some(left)) if holder.lingers() => {
+        (Break::AtLeaseEnd, Some(left)) if holder.is_cooldown() => {
             let left = human::span(left);
             format!("{name:?} has no holder to take it from: it is {who}, and free in {left}; with --now at once")
         }

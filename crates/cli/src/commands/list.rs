@@ -65,7 +65,7 @@ fn table(held: &[Status]) -> String {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(HEADER);
     for status in held {
-        for holder in status.holders.iter().chain(&status.lingers) {
+        for holder in status.holders.iter().chain(&status.cooldown) {
             table.add_row(cells(status, holder));
         }
     }
@@ -111,7 +111,7 @@ fn who(holder: &Holder) -> Option<String> {
 
 /// What stands beside the time left, where that is not the holder's.
 fn how(holder: &Holder) -> &'static str {
-    match (holder.lingers(), holder.is_broken()) {
+    match (holder.is_cooldown(), holder.is_broken()) {
         (true, _) => ", lingers",
         (false, true) => ", broken",
         (false, false) => "",

@@ -79,7 +79,7 @@ impl Row {
     /// What a store knows of a name: a row a holder, one of who held it last where it lingers, or one that says that it is free.
     pub(crate) fn all_of(status: &Status, store: &str) -> Vec<Self> {
         let mut rows: Vec<Self> =
-            status.holders.iter().chain(&status.lingers).map(|holder| Self::held(holder, store)).collect();
+            status.holders.iter().chain(&status.cooldown).map(|holder| Self::held(holder, store)).collect();
         if rows.is_empty() {
             rows.push(Self::free(&status.name, store));
         }

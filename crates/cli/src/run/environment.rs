@@ -97,7 +97,7 @@ impl Here {
     }
 
     /// A store that does not exist yet: it has no identity.
-    pub(crate) fn unmade(label: &str) -> Self {
+    pub(crate) fn not_created(label: &str) -> Self {
         Self { label: label.to_owned(), id: None }
     }
 

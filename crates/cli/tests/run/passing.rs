@@ -93,8 +93,8 @@ fn a_command_that_cannot_be_started_leaves_nothing_held() {
         assert!(stderr(&output).contains(command) && stderr(&output).contains(says), "{}", stderr(&output));
         assert!(stderr(&output).contains("Nothing is held") && place.is_free("a"), "{}", stderr(&output));
     }
-    let lingers = output(place.run("a --at-least 10m", &["/no/such/command"]));
-    assert!(stderr(&lingers).contains("until --at-least is over") && !place.is_free("a"), "{}", stderr(&lingers));
+    let cooldown = output(place.run("a --at-least 10m", &["/no/such/command"]));
+    assert!(stderr(&cooldown).contains("until --at-least is over") && !place.is_free("a"), "{}", stderr(&cooldown));
 }
 
 #[test]

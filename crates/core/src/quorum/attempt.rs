@@ -533,9 +533,9 @@ impl Attempt {
             name: name.clone(),
             owner: self.request.owner.clone(),
             fence: None,
-            give: ReleaseScope::Hold(self.request.request),
+            scope: ReleaseScope::Hold(self.request.request),
             last_used: None,
-            linger: Duration::ZERO,
+            cooldown: Duration::ZERO,
             rejoin: false,
         }
     }

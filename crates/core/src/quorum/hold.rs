@@ -139,7 +139,7 @@ impl Hold {
 
     /// The request under which every server has it.
     pub fn giving(&self, release: Release) -> Release {
-        Release { fence: None, give: ReleaseScope::Hold(self.attempt.request().request), ..release }
+        Release { fence: None, scope: ReleaseScope::Hold(self.attempt.request().request), ..release }
     }
 }
 

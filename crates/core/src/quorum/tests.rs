@@ -327,7 +327,12 @@ fn busy_with(owner: u64, fence: Option<Fence>) -> Voted {
         about: Default::default(),
     };
     let name = Name::new("a").unwrap();
-    Voted::Busy(Box::new(Busy { name, holder: Some(holder), free_in: Some(LEASE), news: Notification::default() }))
+    Voted::Busy(Box::new(Busy {
+        name,
+        holder: Some(holder),
+        free_in: Some(LEASE),
+        notification: Notification::default(),
+    }))
 }
 
 /// A vote has a fence before anybody was granted it: only a majority of votes makes it the holder's.

@@ -27,9 +27,9 @@ fn release(of: &Acquire) -> Release {
         name: Name::new("a").unwrap(),
         owner: of.owner.clone(),
         fence: None,
-        give: ReleaseScope::Hold(of.request),
+        scope: ReleaseScope::Hold(of.request),
         last_used: None,
-        linger: Duration::ZERO,
+        cooldown: Duration::ZERO,
         rejoin: false,
     }
 }
@@ -90,7 +90,7 @@ fn lingering_outlives_a_partial_release() {
     let (one, two) = (request(1, 1), request(2, 1));
     store.acquire(at(0), &one).unwrap();
     store.acquire(at(0), &two).unwrap();
-    let lingering = Release { linger: Duration::from_secs(60), ..release(&one) };
+    let lingering = Release { cooldown: Duration::from_secs(60), ..release(&one) };
     assert_eq!(store.release(at(0), &lingering).0, Released::StillHeld(1));
     store.release(at(0), &release(&two));
     let other = Acquire { owner: StoreOwner::Shared("other".into()), ..request(3, 1) };
@@ -145,17 +145,17 @@ fn a_name_that_lingers_is_shown_and_listed_with_who_held_it_last() {
     let name = Name::new("a").unwrap();
     let one = request(1, 1);
     store.acquire(at(0), &one).unwrap();
-    store.release(at(0), &Release { linger: Duration::from_secs(5), ..release(&one) });
+    store.release(at(0), &Release { cooldown: Duration::from_secs(5), ..release(&one) });
     let shown = store.inspect(at(1), &name);
-    let lingers = shown.lingers.clone().unwrap();
+    let cooldown = shown.cooldown.clone().unwrap();
     assert!(shown.holders.is_empty());
-    assert_eq!(lingers.left, Duration::from_secs(4));
-    assert_eq!(lingers.last.map(|last| (last.owner, last.holds)), Some((one.owner.clone(), 0)));
+    assert_eq!(cooldown.left, Duration::from_secs(4));
+    assert_eq!(cooldown.last.map(|last| (last.owner, last.holds)), Some((one.owner.clone(), 0)));
     assert_eq!(store.list(at(1), "", None, 10), [shown]);
-    assert_eq!(store.inspect(at(5), &name).lingers, None);
+    assert_eq!(store.inspect(at(5), &name).cooldown, None);
     assert!(store.list(at(5), "", None, 10).is_empty());
     store.acquire(at(5), &request(2, 1)).unwrap();
-    assert_eq!(store.inspect(at(5), &name).lingers, None, "it is held");
+    assert_eq!(store.inspect(at(5), &name).cooldown, None, "it is held");
 }
 
 /// Of a request of its own, for `first` and as many fences as are said.

@@ -46,7 +46,7 @@ impl Reference {
     fn occupied(&self, now: StoreTime, name: &Name, ballot: &Ballot) -> Option<Busy> {
         let record = self.records.get(name)?;
         let row = record.rows.iter().find(|row| row.expires > now);
-        let free = row.is_none() && record.lingers_until <= now;
+        let free = row.is_none() && record.cooldown_until <= now;
         if free || row.is_some_and(|row| row.is_asked_by(ballot)) {
             return None;
         }
@@ -55,7 +55,7 @@ impl Reference {
             name: name.clone(),
             holder: row.map(|row| row.holder(now)),
             free_in,
-            news: Notification::default(),
+            notification: Notification::default(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Tasks that come, wake and go: each wants a lock, re-enters one, or waits in line for its turn.
 
 use super::Table;
-use super::entry::{Ask, Ticket};
+use super::entry::{Phase, Ticket};
 use super::types::{AcquireRequest, Loss, Output, Outputs, TaskEffect, TicketId};
 use crate::name::{Name, Names};
 use crate::time::Moment;
@@ -36,9 +36,9 @@ impl Table {
 
     /// A task starts over. Where it re-enters a lease that is too short for it, it does so with what is left of its patience.
     pub(super) fn acquire_again(&mut self, now: Moment, id: TicketId, want: AcquireRequest, out: &mut Outputs) {
-        let before = self.lengthening.remove(&id);
+        let before = self.extensions.remove(&id);
         self.acquire(now, id, want, out);
-        if let (Some(before), Some(waiting)) = (before, self.lengthening.get_mut(&id)) {
+        if let (Some(before), Some(waiting)) = (before, self.extensions.get_mut(&id)) {
             (waiting.patience, waiting.attempts) = (before.patience, before.attempts);
         }
     }
@@ -62,7 +62,7 @@ impl Table {
     /// A task no longer wants a name. What it had under way goes on without it.
     pub(super) fn cancel(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
         let home = self.groups.remove(&id).unwrap_or_else(|| name.clone());
-        self.lengthening.remove(&id);
+        self.extensions.remove(&id);
         let Some(entry) = self.entries.get_mut(&home) else { return };
         let slept = entry.is_asker(id);
         let Some(ticket) = entry.wait_mut().dequeue(id) else { return };
@@ -75,18 +75,18 @@ impl Table {
 
     /// The first in line slept long enough.
     pub(super) fn woke(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        if self.lengthening.get(&id).is_some_and(|waiting| waiting.asleep.is_some()) {
+        if self.extensions.get(&id).is_some_and(|waiting| waiting.asleep.is_some()) {
             return self.reenter_again(id);
         }
         let home = self.groups.get(&id).cloned().unwrap_or_else(|| name.clone());
         let Some(entry) = self.entries.get_mut(&home) else { return };
-        let Ask::Sleeping(until) = entry.wait().ask else { return };
+        let Phase::Sleeping(until) = entry.wait().phase else { return };
         if entry.wait().head().is_none_or(|(head, _)| head != id) {
             return;
         }
         if now < until {
             return out.push(Output::To(id, TaskEffect::Sleep(until)));
         }
-        self.reask(&home);
+        self.retry_acquire(&home);
     }
 }

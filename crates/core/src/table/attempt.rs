@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Entry, Held, PendingAcquire, Ticket, can_pass, hold_end, nanos};
+use super::entry::{Entry, Held, PendingAcquire, Phase, Ticket, allows_handoff, hold_end, nanos};
 use super::pending_release::PendingRelease;
 use super::types::{
     AcquireRequest, CallKind, Context, HoldId, How, Output, Outputs, Request, Sending, TaskEffect, TicketId,
@@ -24,18 +24,18 @@ use crate::time::{Moment, StoreTime};
 
 impl Table {
     /// Sends an acquire for the first in line.
-    pub(super) fn ask(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+    pub(super) fn send_acquire(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let client = self.settings.client;
         let seen = self.seen(name);
         let Some(entry) = self.entries.get_mut(name) else { return };
         let entry = entry.wait_mut();
         let Some(id) = entry.asker().map(|(id, _)| id) else { return };
         let Some(Ticket { want, patience }) = entry.queue.get_mut(id) else { return };
-        if !entry.series.as_ref().is_none_or(|series| series.fits(want)) {
+        if !entry.pending.as_ref().is_none_or(|pending| pending.fits(want)) {
             return self.withdraw(now, name, out);
         }
         patience.get_or_insert_with(|| want.patience(now, self.settings.patience));
-        let series = entry.series.get_or_insert_with(|| {
+        let pending = entry.pending.get_or_insert_with(|| {
             let number = self.numbers.next();
             let request = RequestId { client, number };
             let owner = want.owner.as_explicit().cloned().map_or(StoreOwner::Private(request), StoreOwner::Shared);
@@ -46,20 +46,21 @@ impl Table {
                 asker: id,
                 names: want.names.clone(),
                 kept,
-                taint: None,
-                executed: now,
+                unsettled_until: None,
+                executed_by: now,
                 over: now,
             }
         });
-        series.asker = id;
+        pending.asker = id;
         let lease = want.options.lease();
-        let waiters = if can_pass(&want.owner, &want.options) { entry.passable.saturating_sub(1) } else { 0 };
+        let waiters =
+            if allows_handoff(&want.owner, &want.options) { entry.handoff_waiters.saturating_sub(1) } else { 0 };
         let block = Block::size(waiters, lease);
         let not_after = self.settings.clock.latest(now) + self.settings.call_limit;
         let request = Acquire {
             names: want.names.clone(),
-            owner: series.owner.clone(),
-            request: RequestId { client, number: series.number },
+            owner: pending.owner.clone(),
+            request: RequestId { client, number: pending.number },
             mode: Mode::Exclusive,
             lease,
             block,
@@ -67,13 +68,13 @@ impl Table {
             clock: self.settings.clock.bounds(now),
             not_after,
             enlist: !want.once && want.options.wait_mode == WaitMode::Notified,
-            kept: series.kept,
+            kept: pending.kept,
             about: want.about.clone(),
         };
         entry.enlisted |= request.enlist;
-        entry.ask = Ask::Calling;
+        entry.phase = Phase::Acquiring;
         entry.hinted = false;
-        let context = Context::new(now, CallKind::Ask { name: name.clone(), number: series.number, not_after });
+        let context = Context::new(now, CallKind::Acquire { name: name.clone(), number: pending.number, not_after });
         out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context, request: Request::Acquire(request) }))));
     }
 
@@ -90,7 +91,7 @@ impl Table {
 
     /// The answer to an acquire.
     #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
-    pub(super) fn asked(
+    pub(super) fn acquire_answered(
         &mut self,
         now: Moment,
         sent: Moment,
@@ -102,18 +103,18 @@ impl Table {
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let entry = entry.wait_mut();
-        let Some(series) = entry.series.as_mut().filter(|series| series.number == number) else { return };
-        debug_assert!(entry.ask.is_calling(), "{:?}", entry.ask);
+        let Some(pending) = entry.pending.as_mut().filter(|pending| pending.number == number) else { return };
+        debug_assert!(entry.phase.is_acquiring(), "{:?}", entry.phase);
         match reply {
             Ok(Answered { at, result }) => {
-                if std::mem::take(&mut entry.silent) {
+                if std::mem::take(&mut entry.unanswered) {
                     entry.queue.end_patience();
                 }
-                if series.taint.is_some_and(|taint| at > taint) && !series.is_group() {
-                    series.taint = None;
+                if pending.unsettled_until.is_some_and(|unsettled_until| at > unsettled_until) && !pending.is_group() {
+                    pending.unsettled_until = None;
                 }
                 entry.attempts = if matches!(result, Acquired::Busy(_)) { entry.attempts + 1 } else { 0 };
-                let asker = series.asker;
+                let asker = pending.asker;
                 if let Some(ticket) = entry.queue.get_mut(asker) {
                     ticket.patience = Some(Moment::NEVER);
                 }
@@ -127,18 +128,18 @@ impl Table {
                 if error.outcome() != Outcome::NotApplied {
                     let lease = entry
                         .queue
-                        .get(series.asker)
+                        .get(pending.asker)
                         .map_or(crate::options::KEEP_DEFAULT, |ticket| ticket.want.options.term.lease());
-                    series.taint = series.taint.max(Some(not_after));
+                    pending.unsettled_until = pending.unsettled_until.max(Some(not_after));
                     // Where the store's clock stands is known to within one call, so `not_after` may be two calls away.
-                    let executed = sent + self.jumped_meanwhile + self.settings.call_limit * 2;
-                    series.executed = series.executed.max(executed);
-                    series.over = series.over.max(lease::surely_over(executed, lease));
-                    if let Names::Many(names) = series.names.clone() {
-                        self.listed(&names);
+                    let executed_by = sent + self.jumped_meanwhile + self.settings.call_limit * 2;
+                    pending.executed_by = pending.executed_by.max(executed_by);
+                    pending.over = pending.over.max(lease::surely_over(executed_by, lease));
+                    if let Names::Many(names) = pending.names.clone() {
+                        self.note_enlisted(&names);
                     }
                 }
-                self.ask_failed(now, name, &error, out);
+                self.acquire_failed(now, name, &error, out);
             }
         }
         self.agenda.touch(name);
@@ -146,7 +147,7 @@ impl Table {
 
     pub(super) fn refused(&mut self, now: Moment, name: &Name, busy: Busy, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.wait().series.as_ref().is_some_and(|series| series.is_group()) {
+        if entry.wait().pending.as_ref().is_some_and(|pending| pending.is_group()) {
             return self.group_refused(now, name, Some(busy), out);
         }
         entry.wait_mut().turns = 0;
@@ -154,7 +155,7 @@ impl Table {
         entry.wait_mut().refused(busy.clone());
         self.refuse_tries(name, &busy, out);
         if hinted || self.entries.get(name).is_some_and(|entry| entry.wait().queue.is_empty()) {
-            self.reask(name);
+            self.retry_acquire(name);
         } else {
             self.await_turn(now, name, busy.free_in, out);
         }
@@ -163,35 +164,35 @@ impl Table {
     /// A subscription was confirmed, or failed: either way, ask again.
     pub(super) fn watched(&mut self, now: Moment, name: &Name, failed: Option<Error>, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if !matches!(entry.wait().ask, Ask::Watching) {
+        if !matches!(entry.wait().phase, Phase::Subscribing) {
             return;
         }
-        entry.wait_mut().ask = Ask::Idle;
+        entry.wait_mut().phase = Phase::Idle;
         match failed {
             None => {
                 entry.wait_mut().watched = true;
-                self.reask(name);
+                self.retry_acquire(name);
             }
-            Some(error) => self.ask_failed(now, name, &error, out),
+            Some(error) => self.acquire_failed(now, name, &error, out),
         }
         self.agenda.touch(name);
     }
 
     /// A call for the first in line failed: tell it, or try again after a pause.
-    pub(super) fn ask_failed(&mut self, now: Moment, name: &Name, error: &Error, out: &mut Outputs) {
+    pub(super) fn acquire_failed(&mut self, now: Moment, name: &Name, error: &Error, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.wait_mut().attempts += 1;
-        let asker = entry.wait().series.as_ref().map(|series| series.asker);
+        let asker = entry.wait().pending.as_ref().map(|pending| pending.asker);
         let asker = asker.or_else(|| entry.wait().head().map(|(id, _)| id));
         if error.is_retryable() {
             entry.wait_mut().begin_patience(now, asker, self.settings.patience);
         }
         let is_final = |(id, ticket): (TicketId, &Ticket)| {
             let is_over = ticket.patience.is_some_and(|over| now >= over);
-            let asked = Some(id) == asker && (!error.is_retryable() || is_over);
+            let acquire_answered = Some(id) == asker && (!error.is_retryable() || is_over);
             // Those behind it would hear of the silence only when their turn comes.
-            let behind = entry.wait().silent && error.is_retryable() && is_over;
-            (asked || behind || ticket.want.once).then_some(id)
+            let behind = entry.wait().unanswered && error.is_retryable() && is_over;
+            (acquire_answered || behind || ticket.want.once).then_some(id)
         };
         let failed: SmallVec<[TicketId; 1]> = entry.wait().queue.iter().filter_map(is_final).collect();
         for id in failed {
@@ -200,14 +201,14 @@ impl Table {
             self.groups.remove(&id);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if let Some(series) = &entry.wait().series
-            && series.is_group()
-            && !entry.wait().queue.contains(series.asker)
+        if let Some(pending) = &entry.wait().pending
+            && pending.is_group()
+            && !entry.wait().queue.contains(pending.asker)
         {
             return self.group_gone(now, name, out);
         }
         if entry.wait().queue.is_empty() {
-            return self.reask(name);
+            return self.retry_acquire(name);
         }
         self.sleep_after_failure(now, name, out);
     }
@@ -215,34 +216,34 @@ impl Table {
     /// Nothing came of a sending, and nothing will: the same again, or nothing if nobody wants it.
     pub(super) fn ask_again(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.wait().series.as_ref().is_some_and(|series| series.is_group()) {
+        if entry.wait().pending.as_ref().is_some_and(|pending| pending.is_group()) {
             self.group_refused(now, name, None, out);
         } else {
-            self.reask(name);
+            self.retry_acquire(name);
         }
     }
 
     pub(super) fn granted(&mut self, now: Moment, sent: Moment, name: &Name, grants: &[Granted], out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(series) = entry.wait_mut().series.take() else { return };
-        entry.wait_mut().ask = Ask::Idle;
-        let Some(taker) = taker(entry, &series, grants) else {
-            return self.discard(now, &series, grants, out);
+        let Some(pending) = entry.wait_mut().pending.take() else { return };
+        entry.wait_mut().phase = Phase::Idle;
+        let Some(taker) = taker(entry, &pending, grants) else {
+            return self.release_grant(now, &pending, grants, out);
         };
-        let names = series.names.clone();
+        let names = pending.names.clone();
         let own_term = match entry.wait().queue.get(taker) {
             Some(Ticket { want, .. }) if matches!(want.options.term, Term::Fixed(_)) => want.options.term.lease(),
             _ => Duration::MAX,
         };
         let is_over = |grant: &Granted| now >= lease::deadline(sent, grant.left.min(own_term));
         if grants.iter().any(is_over) {
-            return self.discard(now, &series, grants, out);
+            return self.release_grant(now, &pending, grants, out);
         }
         let Some(ticket) = self.entries.get_mut(name).and_then(|entry| entry.wait_mut().dequeue(taker)) else { return };
         self.groups.remove(&taker);
         let given = names.as_slice().iter().zip(grants).map(|(name, grant)| {
             let hold = HoldId(self.numbers.next());
-            self.install(now, sent, name, &series, *grant, &ticket.want, hold)
+            self.record_grant(now, sent, name, &pending, *grant, &ticket.want, hold)
         });
         let given: SmallVec<_> = given.collect();
         out.push(Output::To(taker, TaskEffect::Granted(given)));
@@ -254,12 +255,12 @@ impl Table {
 
     /// Makes a granted lease ours, for the task that took it.
     #[expect(clippy::too_many_arguments, reason = "the parts of one grant")]
-    pub(super) fn install(
+    pub(super) fn record_grant(
         &mut self,
         now: Moment,
         sent: Moment,
         name: &Name,
-        series: &PendingAcquire,
+        pending: &PendingAcquire,
         grant: Granted,
         want: &AcquireRequest,
         hold: HoldId,
@@ -267,21 +268,21 @@ impl Table {
         let left = grant.left;
         let deadline = lease::deadline(sent, left);
         let mut held = Held {
-            number: series.number,
+            number: pending.number,
             holder: want.owner.clone(),
             block: grant.block,
-            passes: 0,
+            handoffs: 0,
             keep_nanos: nanos(want.options.term.lease()),
             granted: now,
-            budget_end: if can_pass(&want.owner, &want.options) { now + want.options.budget } else { now },
+            handoff_until: if allows_handoff(&want.owner, &want.options) { now + want.options.budget } else { now },
             deadline,
             asked_until: deadline,
-            over: lease::surely_over(now, left).max(series.over),
-            taint: series.taint.unwrap_or_default(),
+            over: lease::surely_over(now, left).max(pending.over),
+            unsettled_until: pending.unsettled_until.unwrap_or_default(),
             renew_due: lease::renew_due(sent, left),
             renewing: false,
             check_due: Moment::NEVER,
-            kept: series.kept,
+            kept: pending.kept,
             outlasts: false,
             at_least: if want.options.at_least.is_zero() { sent } else { now + want.options.at_least },
             about: want.about.clone(),
@@ -296,9 +297,9 @@ impl Table {
         self.guards += 1;
         let entry = self.entries.entry(name.clone()).or_default();
         if let Some(wait) = &mut entry.wait {
-            wait.ask = Ask::Idle;
-            wait.series = None;
-            wait.give_way = Moment::default();
+            wait.phase = Phase::Idle;
+            wait.pending = None;
+            wait.yield_until = Moment::default();
             wait.enlisted = false;
         }
         entry.seen = entry.seen.max(grant.block.first);
@@ -307,27 +308,33 @@ impl Table {
     }
 
     /// Gives back what nobody here can use any more.
-    pub(super) fn discard(&mut self, now: Moment, series: &PendingAcquire, grants: &[Granted], out: &mut Outputs) {
-        let id = RequestId { client: self.settings.client, number: series.number };
-        for (name, grant) in series.names.as_slice().iter().zip(grants) {
+    pub(super) fn release_grant(
+        &mut self,
+        now: Moment,
+        pending: &PendingAcquire,
+        grants: &[Granted],
+        out: &mut Outputs,
+    ) {
+        let id = RequestId { client: self.settings.client, number: pending.number };
+        for (name, grant) in pending.names.as_slice().iter().zip(grants) {
             let request = Release {
-                fence: series.taint.is_none().then_some(grant.block.first),
+                fence: pending.unsettled_until.is_none().then_some(grant.block.first),
                 last_used: Some(grant.block.first).filter(|used| *used < grant.block.last()),
-                ..Release::hold(name.clone(), series.owner.clone(), id)
+                ..Release::hold(name.clone(), pending.owner.clone(), id)
             };
-            let over = lease::surely_over(now, grant.left).max(series.over);
-            self.release_first(now, PendingRelease::new(series.number, request, over, series.taint), out);
+            let over = lease::surely_over(now, grant.left).max(pending.over);
+            self.release_first(now, PendingRelease::new(pending.number, request, over, pending.unsettled_until), out);
         }
     }
 }
 
 /// Which task takes a grant: the one that asked, or if it has gone, the first in line that can use it.
-fn taker(entry: &Entry, series: &PendingAcquire, grants: &[Granted]) -> Option<TicketId> {
-    if entry.wait().queue.contains(series.asker) {
-        return Some(series.asker);
+fn taker(entry: &Entry, pending: &PendingAcquire, grants: &[Granted]) -> Option<TicketId> {
+    if entry.wait().queue.contains(pending.asker) {
+        return Some(pending.asker);
     }
     let (id, ticket) = entry.wait().head()?;
-    let alike = ticket.want.names == series.names && grants.len() == 1 && series.fits(&ticket.want);
+    let alike = ticket.want.names == pending.names && grants.len() == 1 && pending.fits(&ticket.want);
     let long_enough = match ticket.want.options.term {
         Term::Kept(_) => true,
         Term::Fixed(term) => grants[0].left >= term,

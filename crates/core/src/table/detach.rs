@@ -18,7 +18,7 @@ impl Table {
     ///
     /// [`ErrorKind::Lost`] when it is gone. [`ErrorKind::BadArgument`] when its guard keeps it, its owner was generated, this client has
     /// other guards on it, or the lease was lengthened beyond this guard's end: for another guard, or with an answer that was lost.
-    pub fn may_entrust(&self, now: Moment, hold: HoldId, name: &Name) -> Result<Duration, Error> {
+    pub fn check_detach(&self, now: Moment, hold: HoldId, name: &Name) -> Result<Duration, Error> {
         if self.time_left(now, name, hold).is_none() {
             return Err(self.loss(hold).map_or_else(|| lost("leave"), |report| lost_by("leave", report.loss)));
         }
@@ -41,12 +41,12 @@ impl Table {
             return Err(refused(why).with_hint("extend the guard to the end of the lease first, or release it"));
         }
         let settled = lease::surely_over(held.granted, self.settings.call_limit);
-        let open = held.is_tainted() && now + self.jumped < settled;
+        let open = held.is_unsettled() && now + self.jumped < settled;
         Ok(if open { settled.since(now + self.jumped) } else { Duration::ZERO })
     }
 
-    /// Forgets a lease that [`Table::may_entrust`] lets go at once. Whoever waits for it here asks the store from now on.
-    pub fn entrust(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+    /// Forgets a lease that [`Table::check_detach`] lets go at once. Whoever waits for it here asks the store from now on.
+    pub fn detach(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.position(hold).is_some()) else { return };
         self.guards -= entry.held.take().map_or(0, |held| held.holds.len());
         self.forget_failures(name);

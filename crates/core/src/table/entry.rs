@@ -11,7 +11,7 @@ use super::types::{AcquireRequest, Grant, HoldId, How, TicketId};
 use crate::fence::{Block, FENCE_UNIT_NANOS, Fence};
 use crate::lease::{self, Lease};
 use crate::name::{Name, Names};
-use crate::options::{Options, PASSES_MAX, Term};
+use crate::options::{MAX_HANDOFFS, Options, Term};
 use crate::owner::{ClientId, Owner, RequestId, StoreOwner};
 use crate::port::{About, Busy, Holder, Notification, Release, Renew};
 use crate::time::{Moment, StoreClock, StoreTime};
@@ -33,16 +33,16 @@ pub(crate) struct Entry {
 /// Who wants a name here, and what is open with the store about it.
 #[derive(Debug)]
 pub(crate) struct WaitState {
-    pub(crate) ask: Ask,
-    pub(crate) series: Option<PendingAcquire>,
+    pub(crate) phase: Phase,
+    pub(crate) pending: Option<PendingAcquire>,
     /// Releases that nobody waits for.
     pub(crate) releases: Vec<PendingRelease>,
     /// Who waits here, first come first served.
     pub(crate) queue: Queue,
     /// How many of the queue could take a lease that is passed on.
-    pub(crate) passable: u32,
+    pub(crate) handoff_waiters: u32,
     /// Others go first until then.
-    pub(crate) give_way: Moment,
+    pub(crate) yield_until: Moment,
     /// Turns in a row that this client had while others waited.
     pub(crate) turns: u32,
     pub(crate) watched: bool,
@@ -57,7 +57,7 @@ pub(crate) struct WaitState {
     /// Who held it when the store refused it last.
     pub(crate) busy: Option<Box<Busy>>,
     /// Calls failed, and none was answered since.
-    pub(crate) silent: bool,
+    pub(crate) unanswered: bool,
 }
 
 /// What stands where nobody wants a name.
@@ -65,12 +65,12 @@ static NOBODY: WaitState = WaitState::NOBODY;
 
 impl WaitState {
     const NOBODY: Self = Self {
-        ask: Ask::Idle,
-        series: None,
+        phase: Phase::Idle,
+        pending: None,
         releases: Vec::new(),
         queue: Queue::EMPTY,
-        passable: 0,
-        give_way: Moment::from_nanos(0),
+        handoff_waiters: 0,
+        yield_until: Moment::from_nanos(0),
         turns: 0,
         watched: false,
         enlisted: false,
@@ -78,23 +78,23 @@ impl WaitState {
         check_from: Moment::from_nanos(0),
         attempts: 0,
         busy: None,
-        silent: false,
+        unanswered: false,
     };
 
     pub(crate) fn enqueue(&mut self, id: TicketId, ticket: Ticket) {
-        self.passable += u32::from(ticket.is_passable());
+        self.handoff_waiters += u32::from(ticket.takes_handoff());
         self.queue.insert(id, ticket);
     }
 
     pub(crate) fn dequeue(&mut self, id: TicketId) -> Option<Ticket> {
         let ticket = self.queue.remove(id)?;
-        self.passable -= u32::from(ticket.is_passable());
+        self.handoff_waiters -= u32::from(ticket.takes_handoff());
         Some(ticket)
     }
 
     /// The store refused it: what is known of it from now on.
     pub(crate) fn refused(&mut self, busy: Busy) {
-        self.watched |= matches!(busy.news, Notification::Coming | Notification::Sure);
+        self.watched |= matches!(busy.notification, Notification::Coming | Notification::Sure);
         self.busy = Some(Box::new(busy));
     }
 
@@ -104,7 +104,7 @@ impl WaitState {
         if asker.is_some_and(heard) {
             return;
         }
-        self.silent = true;
+        self.unanswered = true;
         for (_, ticket) in self.queue.iter_mut().filter(|(id, _)| Some(*id) != asker) {
             ticket.patience.get_or_insert_with(|| ticket.want.patience(now, usual));
         }
@@ -116,18 +116,18 @@ impl WaitState {
 
     /// For whom the store is asked: the first in line, but a group that asks goes on until it is settled.
     pub(crate) fn asker(&self) -> Option<(TicketId, &Ticket)> {
-        let group = self.series.as_ref().filter(|series| series.is_group());
-        let asking = group.and_then(|series| Some((series.asker, self.queue.get(series.asker)?)));
+        let group = self.pending.as_ref().filter(|pending| pending.is_group());
+        let asking = group.and_then(|pending| Some((pending.asker, self.queue.get(pending.asker)?)));
         asking.or_else(|| self.head())
     }
 
     /// Nothing is lost by forgetting it.
     fn is_over(&self, now: Moment) -> bool {
-        self.ask.is_idle()
-            && self.series.is_none()
+        self.phase.is_idle()
+            && self.pending.is_none()
             && self.releases.is_empty()
             && self.queue.is_empty()
-            && self.give_way <= now
+            && self.yield_until <= now
             && self.check_from <= now
             && self.turns == 0
             && !self.watched
@@ -147,12 +147,12 @@ impl Default for Timer {
 
 /// What is going on between this name and the store, while nobody here holds it.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum Phase {
     Idle,
     /// An acquire is on its way.
-    Calling,
+    Acquiring,
     /// A subscription is on its way.
-    Watching,
+    Subscribing,
     /// The head of the queue sleeps until then, or until a hint.
     Sleeping(Moment),
     /// A group asks for this name together with others.
@@ -161,14 +161,14 @@ pub(crate) enum Ask {
     Withdrawing(Box<PendingRelease>),
 }
 
-impl Ask {
+impl Phase {
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }
 
     /// An acquire is on its way.
-    pub(crate) fn is_calling(&self) -> bool {
-        matches!(self, Self::Calling)
+    pub(crate) fn is_acquiring(&self) -> bool {
+        matches!(self, Self::Acquiring)
     }
 
     /// Reserved for this group.
@@ -187,9 +187,9 @@ pub(crate) struct PendingAcquire {
     /// The store may end it with this process.
     pub(crate) kept: bool,
     /// A sending whose answer was lost may be executed until then, by the store's clock.
-    pub(crate) taint: Option<StoreTime>,
+    pub(crate) unsettled_until: Option<StoreTime>,
     /// By our own clock no such sending is executed after this, unless the network held it up for longer than any call lasts.
-    pub(crate) executed: Moment,
+    pub(crate) executed_by: Moment,
     /// And here, what it may have granted is over.
     pub(crate) over: Moment,
 }
@@ -211,20 +211,20 @@ pub(crate) struct Held {
     pub(crate) holder: Owner,
     pub(crate) block: Block,
     /// How many fences of the block were used beyond the first.
-    pub(crate) passes: u32,
+    pub(crate) handoffs: u32,
     /// The lease that it is renewed for, in nanoseconds: half the room of a duration, in what every held lock needs. It follows the
     /// longest kept hold that lives, or without one the longest fixed one.
     pub(crate) keep_nanos: u64,
     pub(crate) granted: Moment,
     /// Passed on no later than this.
-    pub(crate) budget_end: Moment,
+    pub(crate) handoff_until: Moment,
     pub(crate) deadline: Moment,
     /// What the deadline would be if every renewal that may have been executed were answered.
     pub(crate) asked_until: Moment,
     /// The store's own lease is surely over then.
     pub(crate) over: Moment,
     /// A sending of its request whose answer was lost may be executed until then, by the store's clock; long past, where there is none.
-    pub(crate) taint: StoreTime,
+    pub(crate) unsettled_until: StoreTime,
     pub(crate) renew_due: Moment,
     pub(crate) renewing: bool,
     /// A hint came: the store is asked then whether it still has the lease, though nobody needs it for longer.
@@ -285,7 +285,7 @@ impl Entry {
 
     /// Whether something is going on with the store for this task, which is the first in line.
     pub(crate) fn is_asker(&self, id: TicketId) -> bool {
-        self.wait().head().is_some_and(|(head, _)| head == id) && !matches!(self.wait().ask, Ask::Idle)
+        self.wait().head().is_some_and(|(head, _)| head == id) && !matches!(self.wait().phase, Phase::Idle)
     }
 
     /// What the store may still have is over so much later.
@@ -295,18 +295,18 @@ impl Entry {
             held.releasing.iter_mut().for_each(|release| release.last_longer(span));
         }
         let Some(wait) = &mut self.wait else { return };
-        if let Some(series) = &mut wait.series {
-            series.over = series.over + span;
-            series.executed = series.executed + span;
+        if let Some(pending) = &mut wait.pending {
+            pending.over = pending.over + span;
+            pending.executed_by = pending.executed_by + span;
         }
-        if let Ask::Withdrawing(release) = &mut wait.ask {
+        if let Phase::Withdrawing(release) = &mut wait.phase {
             release.last_longer(span);
         }
         wait.releases.iter_mut().for_each(|release| release.last_longer(span));
     }
 
     /// A new turn begins for those who want the name, if anybody does.
-    pub(crate) fn start_afresh(&mut self) {
+    pub(crate) fn reset_turns(&mut self) {
         if let Some(wait) = &mut self.wait {
             wait.attempts = 0;
             wait.turns = 0;
@@ -328,7 +328,7 @@ impl Entry {
     /// Nobody holds it, nobody wants it, nothing is open with the store.
     pub(crate) fn is_idle(&self) -> bool {
         self.held.is_none()
-            && self.wait().ask.is_idle()
+            && self.wait().phase.is_idle()
             && self.wait().queue.is_empty()
             && self.wait().releases.is_empty()
     }
@@ -336,25 +336,25 @@ impl Entry {
     /// Nobody holds it and nothing is going on with the store, but somebody waits, or may have been granted it.
     pub(crate) fn is_undecided(&self) -> bool {
         let Some(wait) = &self.wait else { return false };
-        self.held.is_none() && wait.ask.is_idle() && (!wait.queue.is_empty() || wait.series.is_some())
+        self.held.is_none() && wait.phase.is_idle() && (!wait.queue.is_empty() || wait.pending.is_some())
     }
 
     /// Nobody holds it and nothing is under way to the store, though tasks may sleep in line.
     pub(crate) fn only_waits(&self) -> bool {
         self.held.is_none()
             && self.wait().releases.is_empty()
-            && matches!(self.wait().ask, Ask::Idle | Ask::Sleeping(_))
+            && matches!(self.wait().phase, Phase::Idle | Phase::Sleeping(_))
     }
 
     /// Whether a task has nothing to do but to wait behind others: another task here holds it validly, or asks for it.
     pub(crate) fn must_queue(&self, now: Moment, id: TicketId, want: &AcquireRequest) -> bool {
-        if self.wait().head().is_none_or(|(head, _)| head > id) && matches!(self.wait().ask, Ask::Sleeping(_)) {
+        if self.wait().head().is_none_or(|(head, _)| head > id) && matches!(self.wait().phase, Phase::Sleeping(_)) {
             return false;
         }
         match self.held.as_deref() {
             Some(held) if held.releasing.is_none() => now < held.deadline && held.holder != want.owner && !want.once,
             Some(_) => true,
-            None => !self.wait().ask.is_idle(),
+            None => !self.wait().phase.is_idle(),
         }
     }
 
@@ -364,29 +364,29 @@ impl Entry {
     }
 
     /// Whether the first in line here can have the lease without the store.
-    pub(crate) fn can_pass_on(&self, now: Moment) -> bool {
+    pub(crate) fn can_hand_off(&self, now: Moment) -> bool {
         let (Some(held), Some((_, next))) = (self.held.as_deref(), self.wait().head()) else { return false };
-        next.is_passable()
+        next.takes_handoff()
             && next.want.options.term.lease() <= held.keep()
-            && now < held.budget_end
+            && now < held.handoff_until
             && now >= held.at_least
             && now < held.deadline
-            && held.has_fence_to_pass(now)
+            && held.has_fence_for_handoff(now)
     }
 
     /// Hands the lease to the first in line with the next fence of the block.
-    pub(crate) fn pass_on(&mut self, now: Moment, hold: HoldId) -> Option<(TicketId, Grant)> {
+    pub(crate) fn hand_off(&mut self, now: Moment, hold: HoldId) -> Option<(TicketId, Grant)> {
         let id = self.wait().head()?.0;
         let ticket = self.wait_mut().dequeue(id)?;
         let held = self.held.as_deref_mut()?;
-        held.passes += 1;
+        held.handoffs += 1;
         let end = hold_end(now, now, held, &ticket.want);
         let term = ticket.want.options.term;
         // It may be limited to less than what the store has it for.
         held.outlasts |= end < held.deadline;
         held.holder = ticket.want.owner;
         held.about = ticket.want.about;
-        Some((id, held.enter(now, hold, end, term, How::PassedOn)))
+        Some((id, held.enter(now, hold, end, term, How::HandedOff)))
     }
 
     /// Where a live guard's hold stands among the holds of the lease.
@@ -398,11 +398,11 @@ impl Entry {
     /// When this name next needs attention by itself.
     pub(crate) fn due(&self) -> Moment {
         let held = self.held.as_deref().map_or(Moment::NEVER, Held::due);
-        let withdrawal = match &self.wait().ask {
-            Ask::Withdrawing(release) => release.due(),
+        let withdrawal = match &self.wait().phase {
+            Phase::Withdrawing(release) => release.due(),
             _ => Moment::NEVER,
         };
-        let leaving = if self.is_idle() { self.wait().give_way } else { Moment::NEVER };
+        let leaving = if self.is_idle() { self.wait().yield_until } else { Moment::NEVER };
         let pausing = self.wait().releases.iter().filter(|release| release.is_pausing());
         let releases = pausing.map(PendingRelease::due).min().unwrap_or(Moment::NEVER);
         held.min(withdrawal).min(leaving).min(releases)
@@ -411,9 +411,9 @@ impl Entry {
 
 impl Ticket {
     /// A lease can be passed to it in memory: kept, under an owner of this client's making.
-    pub(crate) fn is_passable(&self) -> bool {
+    pub(crate) fn takes_handoff(&self) -> bool {
         let group = self.want.names.as_slice().len() > 1;
-        !group && can_pass(&self.want.owner, &self.want.options)
+        !group && allows_handoff(&self.want.owner, &self.want.options)
     }
 }
 
@@ -422,7 +422,7 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 }
 
 /// Only kept leases of generated owners are passed on, and none that must stay taken for a while.
-pub(crate) fn can_pass(owner: &Owner, options: &Options) -> bool {
+pub(crate) fn allows_handoff(owner: &Owner, options: &Options) -> bool {
     owner.is_generated()
         && matches!(options.term, Term::Kept(_))
         && !options.budget.is_zero()
@@ -467,8 +467,8 @@ impl Held {
     }
 
     /// A sending of its request was not answered.
-    pub(crate) fn is_tainted(&self) -> bool {
-        self.taint > StoreTime::default()
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.unsettled_until > StoreTime::default()
     }
 
     /// Adapts the lease that it is renewed for to the holds that live.
@@ -504,7 +504,7 @@ impl Held {
 
     /// The fence in use.
     pub(crate) fn fence(&self) -> Fence {
-        self.block.first.plus(u64::from(self.passes))
+        self.block.first.plus(u64::from(self.handoffs))
     }
 
     /// How long a guard has held it.
@@ -548,10 +548,10 @@ impl Held {
     }
 
     /// Whether the next fence of the block may be handed out: the clock has gone on by as many units as fences were used.
-    pub(crate) fn has_fence_to_pass(&self, now: Moment) -> bool {
-        let next = u64::from(self.passes) + 1;
+    pub(crate) fn has_fence_for_handoff(&self, now: Moment) -> bool {
+        let next = u64::from(self.handoffs) + 1;
         let paced = now >= self.granted + Duration::from_nanos(next * FENCE_UNIT_NANOS);
-        self.passes + 1 < self.block.len && self.passes < PASSES_MAX && paced
+        self.handoffs + 1 < self.block.len && self.handoffs < MAX_HANDOFFS && paced
     }
 
     /// A release of it, to be sent until it is certain.
@@ -559,13 +559,13 @@ impl Held {
         let id = RequestId { client, number: self.number };
         let request = Release {
             // A late sending of the same request may have taken it again, under another fence.
-            fence: (!self.is_tainted()).then_some(self.block.first),
+            fence: (!self.is_unsettled()).then_some(self.block.first),
             last_used: Some(self.fence()).filter(|used| *used < self.block.last()),
-            linger: self.at_least.since(now),
+            cooldown: self.at_least.since(now),
             rejoin,
             ..Release::hold(name.clone(), self.owner(client), id)
         };
-        PendingRelease::new(self.number, request, self.over, self.is_tainted().then_some(self.taint))
+        PendingRelease::new(self.number, request, self.over, self.is_unsettled().then_some(self.unsettled_until))
     }
 
     pub(crate) fn describe(&self, client: ClientId, now: Moment, clock: &StoreClock) -> Holder {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Ask, Entry, PendingAcquire};
+use super::entry::{Entry, PendingAcquire, Phase};
 use super::types::{AcquireRequest, Output, Outputs, TaskEffect, TicketId};
 use crate::error::{Error, ErrorKind};
 use crate::name::{Name, Names};
@@ -43,7 +43,7 @@ impl Table {
         let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.wait().queue.contains(id));
         // Where nothing is going on, the first in line asks at the end of this step.
         let once = |entry: &Entry| {
-            let is_busy = entry.held.is_some() || !entry.wait().ask.is_idle();
+            let is_busy = entry.held.is_some() || !entry.wait().phase.is_idle();
             is_busy && entry.wait().queue.get(id).is_some_and(|ticket| ticket.want.once)
         };
         if self.entries.get(&home).is_some_and(once) {
@@ -57,8 +57,8 @@ impl Table {
     /// Nobody here holds it, asks for it or came for it before.
     fn is_free_here(&self, name: &Name, id: TicketId) -> bool {
         self.entries.get(name).is_none_or(|entry| {
-            let unused = entry.held.is_none() && entry.wait().ask.is_idle();
-            let reserved = entry.held.is_none() && entry.wait().ask.is_reserved_for(id);
+            let unused = entry.held.is_none() && entry.wait().phase.is_idle();
+            let reserved = entry.held.is_none() && entry.wait().phase.is_reserved_for(id);
             reserved || unused && entry.wait().head().is_none_or(|(head, _)| id < head)
         })
     }
@@ -74,7 +74,7 @@ impl Table {
     ) -> bool {
         let fits = |entry: &Entry| {
             let want = entry.wait().queue.get(id).map(|ticket| &ticket.want);
-            entry.wait().series.as_ref().zip(want).is_none_or(|(series, want)| series.fits(want))
+            entry.wait().pending.as_ref().zip(want).is_none_or(|(pending, want)| pending.fits(want))
         };
         if !self.entries.get(home).is_some_and(fits) {
             self.withdraw(now, home, out);
@@ -82,13 +82,14 @@ impl Table {
         }
         let in_use = names.iter().find(|name| *name != home && !self.is_free_here(name, id)).cloned();
         if let Some(other) = in_use {
-            let asking =
-                |entry: &Entry| matches!(entry.wait().ask, Ask::Calling | Ask::Reserved(_)) && entry.held.is_none();
+            let asking = |entry: &Entry| {
+                matches!(entry.wait().phase, Phase::Acquiring | Phase::Reserved(_)) && entry.held.is_none()
+            };
             let soon_free = self.entries.get(&other).is_some_and(asking);
             let Some(entry) = self.entries.get_mut(home) else { return false };
             // Where the store keeps it waiting here, it stays while another merely asks there: two groups would drive each other
             // from queue to queue, asking all the time.
-            if entry.wait().series.is_some() || entry.wait().enlisted && soon_free {
+            if entry.wait().pending.is_some() || entry.wait().enlisted && soon_free {
                 entry.wait_mut().attempts += 1;
                 self.sleep_after_failure(now, home, out);
                 return false;
@@ -100,27 +101,27 @@ impl Table {
             self.group_tries(now, id, out);
             return false;
         }
-        if self.group_gives_way(now, home, names, out) {
+        if self.group_yields(now, home, names, out) {
             return false;
         }
         for name in names.iter().filter(|name| *name != home) {
             let entry = self.entries.entry(name.clone()).or_default();
-            entry.wait_mut().ask = Ask::Reserved(id);
+            entry.wait_mut().phase = Phase::Reserved(id);
             self.agenda.touch(name);
         }
         true
     }
 
     /// Whether others go first at one of the names: then the group waits at home, as one who wants just that name would.
-    fn group_gives_way(&mut self, now: Moment, home: &Name, names: &Arc<[Name]>, out: &mut Outputs) -> bool {
-        let until = names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.wait().give_way).max();
+    fn group_yields(&mut self, now: Moment, home: &Name, names: &Arc<[Name]>, out: &mut Outputs) -> bool {
+        let until = names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.wait().yield_until).max();
         let until = until.unwrap_or_default();
         let Some(entry) = self.entries.get_mut(home) else { return false };
         let once = entry.wait().head().is_some_and(|(_, ticket)| ticket.want.once);
-        if until <= now || once || entry.wait().series.is_some() {
+        if until <= now || once || entry.wait().pending.is_some() {
             return false;
         }
-        entry.wait_mut().give_way = until;
+        entry.wait_mut().yield_until = until;
         self.await_turn(now, home, None, out);
         true
     }
@@ -129,7 +130,7 @@ impl Table {
     fn move_to(&mut self, id: TicketId, from: &Name, to: &Name, out: &mut Outputs) {
         let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.wait_mut().dequeue(id)) else { return };
         if let Some(entry) = self.entries.get_mut(from) {
-            entry.wait_mut().ask = Ask::Idle;
+            entry.wait_mut().phase = Phase::Idle;
         }
         self.groups.insert(id, to.clone());
         let entry = self.entries.entry(to.clone()).or_default();
@@ -141,15 +142,15 @@ impl Table {
     /// One of the names is held elsewhere (`busy`), or the sending came too late: hold nothing, and wait for that name alone.
     pub(super) fn group_refused(&mut self, now: Moment, home: &Name, busy: Option<Busy>, out: &mut Outputs) {
         if let Some(busy) = &busy {
-            self.listed(std::slice::from_ref(&busy.name));
+            self.note_enlisted(std::slice::from_ref(&busy.name));
         }
         let Some(entry) = self.entries.get_mut(home) else { return };
-        let Some(series) = entry.wait().series.as_ref() else { return };
-        let (id, names, tainted) = (series.asker, series.names.clone(), series.taint.is_some());
+        let Some(pending) = entry.wait().pending.as_ref() else { return };
+        let (id, names, is_unsettled) = (pending.asker, pending.names.clone(), pending.unsettled_until.is_some());
         let Some(ticket) = entry.wait().queue.get(id) else { return self.group_gone(now, home, out) };
         let once = ticket.want.once;
         // An earlier sending may have been granted, and one of its names taken away since: the others are given back first.
-        if tainted && !once {
+        if is_unsettled && !once {
             return self.group_gone(now, home, out);
         }
         if let (true, Some(busy)) = (once, &busy) {
@@ -158,8 +159,8 @@ impl Table {
             out.push(Output::To(id, TaskEffect::Busy(Box::new(busy.clone()))));
             return self.group_gone(now, home, out);
         }
-        entry.wait_mut().series = None;
-        entry.wait_mut().ask = Ask::Idle;
+        entry.wait_mut().pending = None;
+        entry.wait_mut().phase = Phase::Idle;
         match busy {
             Some(busy) => {
                 self.refuse_tries(&busy.name, &busy, out);
@@ -179,7 +180,7 @@ impl Table {
     }
 
     /// The store may have put this client on the list of waiters of these names.
-    pub(super) fn listed(&mut self, names: &[Name]) {
+    pub(super) fn note_enlisted(&mut self, names: &[Name]) {
         for name in names {
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.wait_mut().enlisted = true;
@@ -196,11 +197,11 @@ impl Table {
         out: &mut Outputs,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.wait().ask.is_reserved_for(id) {
-            entry.wait_mut().ask = Ask::Idle;
+        if entry.wait().phase.is_reserved_for(id) {
+            entry.wait_mut().phase = Phase::Idle;
         }
         let first = entry.wait().head().is_some_and(|(head, _)| head == id);
-        if entry.wait().ask.is_idle() && entry.held.is_none() && first {
+        if entry.wait().phase.is_idle() && entry.held.is_none() && first {
             self.await_turn(now, name, free_in, out);
         }
         self.agenda.touch(name);
@@ -210,8 +211,8 @@ impl Table {
     pub(super) fn unreserve(&mut self, id: TicketId, names: &Names) {
         let mut freed: SmallVec<[&Name; 4]> = SmallVec::new();
         for name in names.as_slice() {
-            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.wait().ask.is_reserved_for(id)) {
-                entry.wait_mut().ask = Ask::Idle;
+            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.wait().phase.is_reserved_for(id)) {
+                entry.wait_mut().phase = Phase::Idle;
                 freed.push(name);
             }
         }
@@ -223,9 +224,9 @@ impl Table {
     /// A group has left the queue of `home`.
     pub(super) fn group_left(&mut self, now: Moment, id: TicketId, home: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(home) else { return };
-        let asking = entry.wait().series.as_ref().is_some_and(|series| series.is_group() && series.asker == id);
-        match entry.wait().ask {
-            Ask::Calling if asking => {}
+        let asking = entry.wait().pending.as_ref().is_some_and(|pending| pending.is_group() && pending.asker == id);
+        match entry.wait().phase {
+            Phase::Acquiring if asking => {}
             _ if asking => self.group_gone(now, home, out),
             _ => self.next_asker(home, true, out),
         }
@@ -235,17 +236,17 @@ impl Table {
     /// Nobody wants the group any more: each of its names is let go, after releasing what it may have been granted.
     pub(super) fn group_gone(&mut self, now: Moment, home: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(home) else { return };
-        let Some(series) = entry.wait_mut().series.take() else { return };
-        entry.wait_mut().ask = Ask::Idle;
-        if series.taint.is_none() {
-            self.unreserve(series.asker, &series.names);
+        let Some(pending) = entry.wait_mut().pending.take() else { return };
+        entry.wait_mut().phase = Phase::Idle;
+        if pending.unsettled_until.is_none() {
+            self.unreserve(pending.asker, &pending.names);
             return self.agenda.touch(home);
         }
-        for name in series.names.as_slice() {
+        for name in pending.names.as_slice() {
             let entry = self.entries.entry(name.clone()).or_default();
-            if name == home || entry.wait().ask.is_reserved_for(series.asker) {
-                let (names, owner) = (Names::One(name.clone()), series.owner.clone());
-                entry.wait_mut().series = Some(PendingAcquire { names, owner, ..series });
+            if name == home || entry.wait().phase.is_reserved_for(pending.asker) {
+                let (names, owner) = (Names::One(name.clone()), pending.owner.clone());
+                entry.wait_mut().pending = Some(PendingAcquire { names, owner, ..pending });
                 self.withdraw(now, name, out);
             }
         }

@@ -39,8 +39,8 @@ impl Table {
             let term = want.options.term.lease();
             let patience = want.patience(now, self.settings.patience);
             let fresh = || PendingExtension { patience, attempts: 0, asleep: None };
-            self.lengthening.entry(id).or_insert_with(fresh);
-            return self.lengthen(now, id, name, term, AfterRenewal::Enter(Box::new(want)), out);
+            self.extensions.entry(id).or_insert_with(fresh);
+            return self.request_extension(now, id, name, term, AfterRenewal::Enter(Box::new(want)), out);
         }
         held.at_least = held.at_least.max(now + want.options.at_least);
         let end = hold_end(now, now, held, &want);
@@ -63,10 +63,10 @@ impl Table {
             let error = self.loss(hold).map_or_else(|| lost("extend"), |report| lost_by("extend", report.loss));
             return out.push(Output::To(id, TaskEffect::Failed(error)));
         }
-        self.lengthen(now, id, name, term, AfterRenewal::Extend(hold, term), out);
+        self.request_extension(now, id, name, term, AfterRenewal::Extend(hold, term), out);
     }
 
-    fn lengthen(
+    fn request_extension(
         &mut self,
         now: Moment,
         id: TicketId,
@@ -80,14 +80,14 @@ impl Table {
         held.may_last(now, self.settings.call_limit, term);
         // Its answer may be lost, or come when the task that asked has gone.
         held.outlasts = true;
-        let what = CallKind::Lengthen { name: name.clone(), number: held.number, ticket: id, then, before };
+        let what = CallKind::Extend { name: name.clone(), number: held.number, ticket: id, then, before };
         let request = Request::Renew(vec![held.renewal(self.settings.client, name, term)]);
         out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context: Context::new(now, what), request }))));
     }
 
     /// The store lengthened the lease, or has it no more.
     #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
-    pub(super) fn lengthened(
+    pub(super) fn extension_answered(
         &mut self,
         now: Moment,
         sent: Moment,
@@ -99,7 +99,7 @@ impl Table {
         reply: Reply<Vec<Renewed>>,
         out: &mut Outputs,
     ) {
-        let waiting = self.lengthening.remove(&id);
+        let waiting = self.extensions.remove(&id);
         let cancelled = matches!(then, AfterRenewal::Enter(_)) && waiting.is_none();
         let answered = match reply {
             // Nobody could tell: as good as no answer, and no loss.
@@ -114,7 +114,7 @@ impl Table {
             }
         }
         let answered = match answered {
-            Err(error) => return self.not_lengthened(now, id, then, waiting, error, out),
+            Err(error) => return self.extension_failed(now, id, then, waiting, error, out),
             Ok(answered) => answered,
         };
         let ours = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number);
@@ -130,14 +130,14 @@ impl Table {
         }
         match then {
             AfterRenewal::Enter(_) if cancelled => {}
-            AfterRenewal::Enter(want) => self.enter_lengthened(now, sent, id, name, *want, out),
+            AfterRenewal::Enter(want) => self.enter_extended(now, sent, id, name, *want, out),
             AfterRenewal::Extend(hold, term) => self.extended(now, sent, id, hold, name, term, out),
         }
         self.agenda.touch(name);
     }
 
     /// The store did not answer: a task that waits tries again after a pause, until its patience ends.
-    fn not_lengthened(
+    fn extension_failed(
         &mut self,
         now: Moment,
         id: TicketId,
@@ -153,7 +153,7 @@ impl Table {
                 let until = now + backoff::retry_pause(&mut self.rng, waiting.attempts);
                 waiting.attempts += 1;
                 waiting.asleep = Some(want);
-                self.lengthening.insert(id, waiting);
+                self.extensions.insert(id, waiting);
                 out.push(Output::To(id, TaskEffect::Sleep(until)));
             }
             _ => out.push(Output::To(id, TaskEffect::Failed(error))),
@@ -162,11 +162,11 @@ impl Table {
 
     /// After a pause, a re-entry that the store did not answer starts over.
     pub(super) fn reenter_again(&mut self, id: TicketId) {
-        let Some(want) = self.lengthening.get_mut(&id).and_then(|waiting| waiting.asleep.take()) else { return };
+        let Some(want) = self.extensions.get_mut(&id).and_then(|waiting| waiting.asleep.take()) else { return };
         self.agenda.begin_again(id, *want);
     }
 
-    fn enter_lengthened(
+    fn enter_extended(
         &mut self,
         now: Moment,
         sent: Moment,
@@ -210,16 +210,16 @@ impl Table {
     }
 
     /// A guard gives its hold back.
-    pub(super) fn give(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
-        if !self.ghosts.is_empty()
-            && let Some((report, release)) = self.ghosts.remove(&hold)
+    pub(super) fn release_hold(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
+        if !self.lost_holds.is_empty()
+            && let Some((report, release)) = self.lost_holds.remove(&hold)
         {
             return self.release_lost(now, hold, report.loss, release, out);
         }
         let entry = self.entries.get_mut(name);
         let Some((entry, at)) = entry.and_then(|entry| entry.position(hold).map(|at| (entry, at))) else {
             let error = Error::new(ErrorKind::NotHolder, "release", "it was released already");
-            return out.push(Output::Given(hold, Err(error)));
+            return out.push(Output::Released(hold, Err(error)));
         };
         let Some(held) = entry.held.as_deref_mut() else { return };
         let ended = held.remove(at).end <= now;
@@ -231,18 +231,18 @@ impl Table {
             } else {
                 Ok(Released::StillHeld(still as u32))
             };
-            out.push(Output::Given(hold, result));
+            out.push(Output::Released(hold, result));
             return self.agenda.touch(name);
         }
         let deadline = held.deadline;
-        let passes_on = !ended && entry.can_pass_on(now);
+        let hands_off = !ended && entry.can_hand_off(now);
         if now >= deadline {
             return self.release_late(now, hold, name, out);
         }
-        if passes_on && let Some((id, grant)) = entry.pass_on(now, HoldId(self.numbers.next())) {
+        if hands_off && let Some((id, grant)) = entry.hand_off(now, HoldId(self.numbers.next())) {
             self.guards += 1;
             entry.seen = entry.seen.max(grant.fence);
-            out.push(Output::Given(hold, Ok(Released::Released { waiters: None })));
+            out.push(Output::Released(hold, Ok(Released::Released { waiters: None })));
             out.push(Output::To(id, TaskEffect::Granted(smallvec![grant])));
             if entry.due() != entry.timer.0 {
                 self.agenda.touch(name);
@@ -250,7 +250,7 @@ impl Table {
             return;
         }
         if ended {
-            out.push(Output::Given(hold, Err(lost("release"))));
+            out.push(Output::Released(hold, Err(lost("release"))));
         }
         self.start_release(now, name, (!ended).then_some(hold), out);
     }
@@ -264,7 +264,7 @@ impl Table {
         release: Option<Arc<PendingRelease>>,
         out: &mut Outputs,
     ) {
-        out.push(Output::Given(hold, Err(lost_by("release", loss))));
+        out.push(Output::Released(hold, Err(lost_by("release", loss))));
         if let Some(release) = release.and_then(Arc::into_inner) {
             self.release_beside(now, release, now, out);
         }
@@ -318,7 +318,7 @@ impl Table {
             Ok(answered) => answered,
             Err(error) => {
                 release.failed(now, error.outcome(), &mut self.rng);
-                out.extend(hold.map(|hold| Output::Given(hold, Err(error))));
+                out.extend(hold.map(|hold| Output::Released(hold, Err(error))));
                 return self.agenda.touch(name);
             }
         };
@@ -334,13 +334,13 @@ impl Table {
             // Longer only for those who are on the list: they hear when it is their turn again.
             let wait = entry.wait_mut();
             let turns = if rejoined { wait.turns } else { 0 };
-            wait.give_way = now + backoff::give_way(self.round_trip, turns);
+            wait.yield_until = now + backoff::yield_pause(self.round_trip, turns);
             wait.attempts = 0;
             wait.turns += 1;
         } else {
-            entry.start_afresh();
+            entry.reset_turns();
         }
-        out.extend(hold.map(|hold| Output::Given(hold, result)));
+        out.extend(hold.map(|hold| Output::Released(hold, result)));
         self.agenda.touch(name);
     }
 
@@ -352,7 +352,7 @@ impl Table {
         for hold in holds {
             let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
             let report = self.report(now, name, held, &hold, Loss::Closed);
-            self.ghosts.insert(hold.id, (report.clone(), None));
+            self.lost_holds.insert(hold.id, (report.clone(), None));
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.start_release(now, name, None, out);

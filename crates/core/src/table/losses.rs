@@ -23,12 +23,12 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(held) = entry.held.take() else { return };
         let mut release =
-            (may_be_there || held.is_tainted()).then(|| Arc::new(held.pending_release(client, name, now, false)));
+            (may_be_there || held.is_unsettled()).then(|| Arc::new(held.pending_release(client, name, now, false)));
         let given_back = release.take_if(|_| held.outlasts && loss == Loss::TimeEnded);
         self.guards -= held.holds.len();
         for hold in &held.holds {
             let report = self.report(now, name, &held, hold, loss);
-            self.ghosts.insert(hold.id, (report.clone(), release.clone()));
+            self.lost_holds.insert(hold.id, (report.clone(), release.clone()));
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.forget_failures(name);

@@ -48,7 +48,7 @@ use crate::name::Name;
 use crate::owner::RequestId;
 use crate::time::{Moment, StoreTime};
 use agenda::Agenda;
-use entry::{Ask, Entry};
+use entry::{Entry, Phase};
 use pending_release::PendingRelease;
 use timers::Timers;
 use types::{CallKind, Numbers};
@@ -61,7 +61,7 @@ type LostHold = (Arc<LossReport>, Option<Arc<PendingRelease>>);
 pub struct Table {
     entries: HashMap<Name, Entry, FixedState>,
     /// Guards whose lock was lost, and what to release when the last guard of that lease is gone.
-    ghosts: HashMap<HoldId, LostHold, FixedState>,
+    lost_holds: HashMap<HoldId, LostHold, FixedState>,
     /// What the last renewals of a lease failed with, since one succeeded.
     failures: HashMap<Name, SmallVec<[FailedRenewal; 1]>, FixedState>,
     /// How many guards hold a lock.
@@ -69,7 +69,7 @@ pub struct Table {
     /// Where a group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
-    lengthening: BTreeMap<TicketId, PendingExtension>,
+    extensions: BTreeMap<TicketId, PendingExtension>,
     timers: Timers,
     agenda: Agenda,
     settings: Settings,
@@ -91,11 +91,11 @@ impl Table {
         let hasher = || FixedState::with_seed(settings.seed);
         Self {
             entries: HashMap::with_hasher(hasher()),
-            ghosts: HashMap::with_hasher(hasher()),
+            lost_holds: HashMap::with_hasher(hasher()),
             failures: HashMap::with_hasher(hasher()),
             guards: 0,
             groups: HashMap::with_hasher(hasher()),
-            lengthening: BTreeMap::new(),
+            extensions: BTreeMap::new(),
             timers: Timers::default(),
             agenda: Agenda::default(),
             rng: Rng::new(settings.seed),
@@ -121,16 +121,16 @@ impl Table {
     /// Takes in what happened at `now`, and adds what is to be done to `out`.
     pub fn step(&mut self, now: Moment, input: Input, out: &mut Outputs) {
         let before = out.len();
-        self.take_in(now + self.jumped, input, out);
+        self.handle(now + self.jumped, input, out);
         self.finish(now, before, out);
     }
 
-    fn take_in(&mut self, now: Moment, input: Input, out: &mut Outputs) {
+    fn handle(&mut self, now: Moment, input: Input, out: &mut Outputs) {
         match input {
             Input::Acquire(id, want) => self.acquire(now, id, want, out),
             Input::Cancel(id, name) => self.cancel(now, id, &name, out),
             Input::Woke(id, name) => self.woke(now, id, &name, out),
-            Input::Release(hold, name) => self.give(now, hold, &name, out),
+            Input::Release(hold, name) => self.release_hold(now, hold, &name, out),
             Input::Extend(id, hold, name, term) => self.extend(now, id, hold, &name, term, out),
             Input::Answer(context, answer) => self.answer(now, context, answer, out),
             Input::Unsent(context) => self.unsent(now, context, out),
@@ -146,7 +146,7 @@ impl Table {
     /// A guard gives its hold back: the step for [`Input::Release`], without a copy of the name.
     pub fn release(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         let before = out.len();
-        self.give(now + self.jumped, hold, name, out);
+        self.release_hold(now + self.jumped, hold, name, out);
         self.finish(now, before, out);
     }
 
@@ -157,11 +157,11 @@ impl Table {
             self.acquire_again(now, id, request, out);
         }
         self.advance(now, out);
-        self.tell_in_their_time(&mut out[before..]);
+        self.convert_times(&mut out[before..]);
     }
 
     /// Tasks sleep by the client's clock, which knows nothing of what it missed.
-    fn tell_in_their_time(&self, outputs: &mut [Output]) {
+    fn convert_times(&self, outputs: &mut [Output]) {
         if self.jumped.is_zero() {
             return;
         }
@@ -189,16 +189,16 @@ impl Table {
             self.round_trip = backoff::smoothed(self.round_trip, took);
         }
         match (what, answer) {
-            (CallKind::Ask { name, number, not_after }, Answer::Acquire(reply)) => {
-                self.asked(now, sent, &name, number, not_after, reply, out);
+            (CallKind::Acquire { name, number, not_after }, Answer::Acquire(reply)) => {
+                self.acquire_answered(now, sent, &name, number, not_after, reply, out);
             }
             (CallKind::Watch { name }, Answer::Watch(reply)) => self.watched(now, &name, reply.err(), out),
             (CallKind::Release { name, number, hold }, Answer::Release(reply)) => {
                 self.released(now, sent, &name, number, hold, reply, out);
             }
             (CallKind::Renew(leases), Answer::Renew(reply)) => self.renewed(now, sent, &leases, reply, out),
-            (CallKind::Lengthen { name, number, ticket, then, before }, Answer::Renew(reply)) => {
-                self.lengthened(now, sent, &name, number, ticket, then, before, reply, out);
+            (CallKind::Extend { name, number, ticket, then, before }, Answer::Renew(reply)) => {
+                self.extension_answered(now, sent, &name, number, ticket, then, before, reply, out);
             }
             (what, answer) => debug_assert!(false, "{what:?} was answered with {answer:?}"),
         }
@@ -207,18 +207,18 @@ impl Table {
     /// The task that was to send a call was dropped first: the next in line takes over.
     pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
         match context.what {
-            what @ (CallKind::Ask { .. } | CallKind::Watch { .. }) => {
+            what @ (CallKind::Acquire { .. } | CallKind::Watch { .. }) => {
                 let (name, number) = match what {
-                    CallKind::Ask { name, number, .. } => (name, Some(number)),
+                    CallKind::Acquire { name, number, .. } => (name, Some(number)),
                     CallKind::Watch { name } => (name, None),
                     _ => return,
                 };
                 let Some(entry) = self.entries.get_mut(&name) else { return };
                 let current = match number {
-                    None => matches!(entry.wait().ask, Ask::Watching),
+                    None => matches!(entry.wait().phase, Phase::Subscribing),
                     Some(number) => {
-                        entry.wait().ask.is_calling()
-                            && entry.wait().series.as_ref().is_some_and(|series| series.number == number)
+                        entry.wait().phase.is_acquiring()
+                            && entry.wait().pending.as_ref().is_some_and(|pending| pending.number == number)
                     }
                 };
                 if !current {
@@ -226,17 +226,17 @@ impl Table {
                 }
                 let group_gone = entry
                     .wait()
-                    .series
+                    .pending
                     .as_ref()
-                    .is_some_and(|series| series.is_group() && !entry.wait().queue.contains(series.asker));
+                    .is_some_and(|pending| pending.is_group() && !entry.wait().queue.contains(pending.asker));
                 if group_gone {
                     self.group_gone(now, &name, out);
                 } else {
-                    self.reask(&name);
+                    self.retry_acquire(&name);
                 }
             }
-            CallKind::Lengthen { name, number, ticket, then, before } => {
-                self.lengthening.remove(&ticket);
+            CallKind::Extend { name, number, ticket, then, before } => {
+                self.extensions.remove(&ticket);
                 let held = self.entries.get_mut(&name).and_then(|entry| entry.live());
                 if let Some(held) = held.filter(|held| held.number == number) {
                     held.was_not_asked(context.sent, then.term(), before);
@@ -261,13 +261,13 @@ impl Table {
             self.close_name(now, name, out);
         }
         // A re-entry that waits for a longer lease stands in no queue.
-        for id in std::mem::take(&mut self.lengthening).into_keys() {
+        for id in std::mem::take(&mut self.extensions).into_keys() {
             out.push(Output::To(id, types::TaskEffect::Failed(closed_error())));
         }
-        let mut holds: Vec<HoldId> = self.ghosts.keys().copied().collect();
+        let mut holds: Vec<HoldId> = self.lost_holds.keys().copied().collect();
         holds.sort();
         for hold in holds {
-            let release = self.ghosts.get_mut(&hold).and_then(|(_, release)| release.take());
+            let release = self.lost_holds.get_mut(&hold).and_then(|(_, release)| release.take());
             if let Some(release) = release.and_then(Arc::into_inner) {
                 self.release_beside(now, release, now, out);
             }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::Table;
-use super::entry::Ask;
+use super::entry::Phase;
 use super::losses::lost;
 use super::types::{CallKind, Context, HoldId, Output, Outputs, Request, Sending};
 use crate::backoff::{self, Rng};
@@ -79,7 +79,7 @@ impl PendingRelease {
         };
         self.request.fence = None;
         self.request.last_used = None;
-        self.request.linger = Duration::ZERO;
+        self.request.cooldown = Duration::ZERO;
         self.request.rejoin = false;
         self.again = now + until.since(at).min(self.executed_by.since(now)) + SETTLE_MARGIN;
         false
@@ -134,10 +134,10 @@ impl Table {
             entry.held = None;
         }
         let Some(wait) = entry.wait.as_deref_mut() else { return };
-        if let Ask::Withdrawing(release) = &mut wait.ask
+        if let Phase::Withdrawing(release) = &mut wait.phase
             && is_over(release)
         {
-            wait.ask = Ask::Idle;
+            wait.phase = Phase::Idle;
         }
         // These keep nobody from the name: one that is under way may be executed at any moment, and is waited for.
         wait.releases.retain_mut(|release| !release.is_pausing() || !is_over(release));
@@ -148,8 +148,8 @@ impl Table {
         let name = release.request.name.clone();
         out.push(Output::Background(release.send(now, None)));
         let wait = self.entries.entry(name.clone()).or_default().wait_mut();
-        wait.series = None;
-        wait.ask = Ask::Withdrawing(Box::new(release));
+        wait.pending = None;
+        wait.phase = Phase::Withdrawing(Box::new(release));
         self.agenda.touch(&name);
     }
 
@@ -167,13 +167,13 @@ impl Table {
         out: &mut Outputs,
     ) {
         if let Some(hold) = hold {
-            return out.push(Output::Given(hold, late_result(reply)));
+            return out.push(Output::Released(hold, late_result(reply)));
         }
         let Some(wait) = self.entries.get_mut(name).and_then(|entry| entry.wait.as_deref_mut()) else { return };
         let beside = wait.releases.iter().position(|release| release.number == number);
-        let release = match (&mut wait.ask, beside) {
+        let release = match (&mut wait.phase, beside) {
             (_, Some(at)) => &mut wait.releases[at],
-            (Ask::Withdrawing(release), None) if release.number == number => release,
+            (Phase::Withdrawing(release), None) if release.number == number => release,
             _ => return,
         };
         match &reply {
@@ -181,7 +181,7 @@ impl Table {
             Ok(answered) if !release.is_settled(now, sent, answered.at) => {}
             Ok(_) => match beside {
                 Some(at) => drop(wait.releases.swap_remove(at)),
-                None => (wait.ask, wait.attempts) = (Ask::Idle, 0),
+                None => (wait.phase, wait.attempts) = (Phase::Idle, 0),
             },
         }
         if beside.is_some() && matches!(reply, Ok(Answered { result: Released::Released { .. }, .. })) {

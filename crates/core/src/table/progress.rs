@@ -17,16 +17,16 @@ impl Table {
     }
 
     /// Nobody holds the name here, and nothing is going on with the store: the first in line asks, unless something stands against it.
-    fn pursue(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
+    fn start_next(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         let Some((id, ticket)) = entry.wait().asker() else { return self.withdraw(now, name, out) };
-        let gives_way = entry.wait().give_way > now && entry.wait().series.is_none() && !ticket.want.once;
+        let yields = entry.wait().yield_until > now && entry.wait().pending.is_none() && !ticket.want.once;
         match ticket.want.names.clone() {
-            Names::One(_) if gives_way => self.await_turn(now, name, None, out),
-            Names::One(_) => self.ask(now, name, out),
+            Names::One(_) if yields => self.await_turn(now, name, None, out),
+            Names::One(_) => self.send_acquire(now, name, out),
             Names::Many(names) => {
                 if self.can_group_ask(now, id, name, &names, out) {
-                    self.ask(now, name, out);
+                    self.send_acquire(now, name, out);
                 }
             }
         }
@@ -36,11 +36,11 @@ impl Table {
     fn settle(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(mut entry) = self.entries.get_mut(name) else { return };
         if entry.is_undecided() {
-            self.pursue(now, name, out);
+            self.start_next(now, name, out);
             let Some(decided) = self.entries.get_mut(name) else { return };
             entry = decided;
         }
-        if entry.is_idle() && entry.wait().series.is_none() && entry.wait().give_way <= now {
+        if entry.is_idle() && entry.wait().pending.is_none() && entry.wait().yield_until <= now {
             self.timers.reset(name, entry.timer.0, Moment::NEVER);
             if entry.wait().watched || entry.wait().enlisted {
                 out.push(Output::Unwatch(name.clone()));

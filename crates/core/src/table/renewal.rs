@@ -75,7 +75,7 @@ impl Table {
             self.guards -= 1;
             let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
             let report = self.report(now, name, held, &hold, Loss::TimeEnded);
-            self.ghosts.insert(hold.id, (report.clone(), None));
+            self.lost_holds.insert(hold.id, (report.clone(), None));
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
     }
@@ -149,7 +149,7 @@ impl Table {
         for entry in self.entries.values_mut() {
             entry.last_longer(ahead);
         }
-        for (_, release) in self.ghosts.values_mut() {
+        for (_, release) in self.lost_holds.values_mut() {
             if let Some(release) = release.as_mut().and_then(Arc::get_mut) {
                 release.last_longer(ahead);
             }

@@ -107,8 +107,8 @@ impl Bench {
         self.busy_with(context, name, Notification::default());
     }
 
-    fn busy_with(&mut self, context: Context, name: &str, news: Notification) {
-        let busy = Busy { name: named(name), holder: None, free_in: Some(LEASE), news };
+    fn busy_with(&mut self, context: Context, name: &str, notification: Notification) {
+        let busy = Busy { name: named(name), holder: None, free_in: Some(LEASE), notification };
         let reply = self.ok(Acquired::Busy(Box::new(busy)));
         self.step(Input::Answer(context, Answer::Acquire(reply)));
     }
@@ -254,7 +254,7 @@ fn a_waiter_that_is_sure_to_be_told_sleeps_for_longer_unless_a_layer_may_lose_it
         bench.table.settings.unlayered = unlayered;
         let id = bench.want(&["a"], &fresh(1), KEPT);
         let (ask, _) = bench.call();
-        let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Sure };
+        let busy = Busy { name: named("a"), holder: None, free_in: None, notification: Notification::Sure };
         let reply = bench.ok(Acquired::Busy(Box::new(busy)));
         bench.step(Input::Answer(ask, Answer::Acquire(reply)));
         let until = bench.out.iter().find_map(|output| match output {
@@ -391,7 +391,7 @@ fn a_release_that_failed_late_still_tells_its_guard() {
     bench.pass(LEASE * 2);
     bench.step(Input::Tick);
     bench.step(Input::Answer(release, Answer::Release(Err(unknown()))));
-    let told = bench.out.iter().any(|output| matches!(output, Output::Given(given, Err(_)) if *given == hold));
+    let told = bench.out.iter().any(|output| matches!(output, Output::Released(given, Err(_)) if *given == hold));
     assert!(told, "release().await says Ok though the store never answered: {:?}", bench.out);
 }
 
@@ -707,9 +707,9 @@ fn explicit() -> Owner {
 fn a_lease_that_is_left_to_its_owner_is_forgotten_and_not_released_at_the_end() {
     let mut bench = Bench::new();
     let hold = bench.hold(&explicit(), FIXED);
-    assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
+    assert_eq!(bench.table.check_detach(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
     let mut out = Outputs::new();
-    bench.table.entrust(bench.now, hold, &named("a"), &mut out);
+    bench.table.detach(bench.now, hold, &named("a"), &mut out);
     assert!(out.is_empty(), "{out:?}");
     bench.step(Input::Close);
     assert!(bench.out.is_empty(), "{:?}", bench.out);
@@ -723,7 +723,7 @@ fn whoever_waits_behind_a_lease_that_is_left_asks_the_store() {
     let hold = bench.hold(&explicit(), FIXED);
     bench.want(&["a"], &fresh(2), KEPT);
     let mut out = Outputs::new();
-    bench.table.entrust(bench.now, hold, &named("a"), &mut out);
+    bench.table.detach(bench.now, hold, &named("a"), &mut out);
     bench.out = out.into_vec();
     assert!(matches!(bench.call().1, Request::Acquire(_)));
 }
@@ -733,7 +733,7 @@ fn only_the_one_fixed_hold_of_an_explicit_owner_can_be_left() {
     for (owner, term, why) in [(explicit(), KEPT, "kept"), (fresh(1), FIXED, "generated")] {
         let mut bench = Bench::new();
         let hold = bench.hold(&owner, term);
-        let error = bench.table.may_entrust(bench.now, hold, &named("a")).unwrap_err();
+        let error = bench.table.check_detach(bench.now, hold, &named("a")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
         assert!(error.to_string().contains(why), "{error}");
         assert!(bench.table.is_held(&named("a"), hold), "nothing was lost");
@@ -741,7 +741,7 @@ fn only_the_one_fixed_hold_of_an_explicit_owner_can_be_left() {
     let mut bench = Bench::new();
     let hold = bench.hold(&explicit(), FIXED);
     bench.want(&["a"], &explicit(), Term::Fixed(LEASE / 2));
-    let error = bench.table.may_entrust(bench.now, hold, &named("a")).unwrap_err();
+    let error = bench.table.check_detach(bench.now, hold, &named("a")).unwrap_err();
     assert!(error.to_string().contains("other guards"), "{error}");
 }
 
@@ -750,7 +750,7 @@ fn a_lease_that_is_over_cannot_be_left() {
     let mut bench = Bench::new();
     let hold = bench.hold(&explicit(), FIXED);
     bench.pass(LEASE);
-    assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(bench.table.check_detach(bench.now, hold, &named("a")).unwrap_err().kind(), ErrorKind::Lost);
 }
 
 /// The sending that was not answered may be executed when another process has released the lease: nobody would release it then.
@@ -770,10 +770,10 @@ fn a_lease_is_not_left_while_an_earlier_sending_of_it_is_open() {
     let (second, _) = bench.call();
     bench.grant(second, LEASE);
     let hold = bench.granted().unwrap().hold;
-    let wait = bench.table.may_entrust(bench.now, hold, &named("a")).unwrap();
+    let wait = bench.table.check_detach(bench.now, hold, &named("a")).unwrap();
     assert!(wait >= CALL, "{wait:?}");
     bench.pass(wait);
-    assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
+    assert_eq!(bench.table.check_detach(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Context {
 
 #[derive(Debug)]
 pub(crate) enum CallKind {
-    Ask {
+    Acquire {
         name: Name,
         number: u64,
         not_after: StoreTime,
@@ -186,7 +186,7 @@ pub(crate) enum CallKind {
         hold: Option<HoldId>,
     },
     Renew(Vec<(Name, u64)>),
-    Lengthen {
+    Extend {
         name: Name,
         number: u64,
         ticket: TicketId,
@@ -218,7 +218,7 @@ pub enum Output {
     /// Tell the task behind a ticket.
     To(TicketId, TaskEffect),
     /// The release of a hold ended.
-    Given(HoldId, Result<Released, Error>),
+    Released(HoldId, Result<Released, Error>),
     /// A hold is lost: tell its guard at once.
     Lost(HoldId, Name, Arc<LossReport>),
     /// A lease was not renewed; it lasts for so much longer.
@@ -271,7 +271,7 @@ pub enum How {
     /// From the store.
     Asked,
     /// From another task of this client, in memory.
-    PassedOn,
+    HandedOff,
     /// The owner had it already.
     Reentered,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Ask, Entry, Held};
+use super::entry::{Entry, Held, Phase};
 use super::types::{HoldId, LossReport};
 use crate::name::Name;
 use crate::owner::{Owner, RequestId};
@@ -45,7 +45,7 @@ impl Table {
             None => {
                 let wait = entry.wait();
                 let is_open =
-                    wait.series.is_some() || !wait.releases.is_empty() || matches!(wait.ask, Ask::Withdrawing(_));
+                    wait.pending.is_some() || !wait.releases.is_empty() || matches!(wait.phase, Phase::Withdrawing(_));
                 (!is_open).then_some(false)
             }
         }
@@ -76,7 +76,7 @@ impl Table {
 
     /// How a hold was lost, if it was and its guard is still there.
     pub fn loss(&self, hold: HoldId) -> Option<&Arc<LossReport>> {
-        self.ghosts.get(&hold).map(|(report, _)| report)
+        self.lost_holds.get(&hold).map(|(report, _)| report)
     }
 
     /// How long a guard has held its lock, or had when it was lost.
@@ -96,7 +96,7 @@ impl Table {
 
     pub(super) fn busy_here(&self, now: Moment, name: &Name, held: &Held) -> Busy {
         let holder = held.describe(self.settings.client, now, &self.settings.clock);
-        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder), news: Notification::default() }
+        Busy { name: name.clone(), free_in: holder.left, holder: Some(holder), notification: Notification::default() }
     }
 
     /// How many names are in the table.
@@ -111,7 +111,7 @@ impl Table {
 
     /// Whether nothing is held and no call is under way: tasks at most sleep in line. No lease can come before the next step.
     pub fn only_waits(&self) -> bool {
-        self.lengthening.is_empty() && self.entries.values().all(Entry::only_waits)
+        self.extensions.is_empty() && self.entries.values().all(Entry::only_waits)
     }
 
     /// The names in use, for people and for finding out what was left over.
@@ -122,6 +122,6 @@ impl Table {
     /// How many guards of lost locks have not been dropped yet, how many groups and re-entries wait, and of how many leases the last
     /// renewal failed.
     pub fn remnants(&self) -> usize {
-        self.ghosts.len() + self.groups.len() + self.lengthening.len() + self.failures.len()
+        self.lost_holds.len() + self.groups.len() + self.extensions.len() + self.failures.len()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Ask, Ticket};
+use super::entry::{Phase, Ticket};
 use super::pending_release::PendingRelease;
 use super::types::{AcquireRequest, CallKind, Context, Output, Outputs, Request, Sending, TaskEffect, TicketId};
 use crate::backoff;
@@ -20,16 +20,16 @@ impl Table {
     pub(super) fn enqueue(&mut self, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
         let entry = self.entries.entry(name.clone()).or_default();
         entry.wait_mut().enqueue(id, Ticket { want, patience: None });
-        if let Ask::Sleeping(_) = entry.wait().ask {
+        if let Phase::Sleeping(_) = entry.wait().phase {
             self.sleep_in_place(name, id, out);
         }
         self.agenda.touch(name);
     }
 
     /// The first in line asks again, or what was asked for is withdrawn where nobody waits any more.
-    pub(super) fn reask(&mut self, name: &Name) {
+    pub(super) fn retry_acquire(&mut self, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.wait_mut().ask = Ask::Idle;
+        entry.wait_mut().phase = Phase::Idle;
         self.agenda.touch(name);
     }
 
@@ -58,7 +58,8 @@ impl Table {
     fn refuse_tries_now(&mut self, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         if entry.wait().queue.iter().any(|(_, ticket)| ticket.want.once) {
-            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
+            let unknown =
+                || Busy { name: name.clone(), holder: None, free_in: None, notification: Notification::default() };
             let busy = entry.wait().busy.as_deref().cloned().unwrap_or_else(unknown);
             self.refuse_tries(name, &busy, out);
         }
@@ -66,29 +67,29 @@ impl Table {
 
     /// The first in line subscribes where it has not, else sleeps.
     pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
-        if self.entries.get(name).is_some_and(|entry| entry.wait().give_way > now) {
+        if self.entries.get(name).is_some_and(|entry| entry.wait().yield_until > now) {
             self.refuse_tries_now(name, out);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, ticket)) = entry.wait().queue.head() else { return self.reask(name) };
-        let unheard = entry.wait().busy.as_ref().is_some_and(|busy| busy.news == Notification::Never);
+        let Some((id, ticket)) = entry.wait().queue.head() else { return self.retry_acquire(name) };
+        let unheard = entry.wait().busy.as_ref().is_some_and(|busy| busy.notification == Notification::Never);
         let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified && !unheard;
         if notified && !entry.wait().watched {
-            entry.wait_mut().ask = Ask::Watching;
+            entry.wait_mut().phase = Phase::Subscribing;
             let context = Context::new(now, CallKind::Watch { name: name.clone() });
             let request = Request::Watch(name.clone());
             return out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context, request }))));
         }
-        let until = if entry.wait().give_way > now {
-            entry.wait().give_way
+        let until = if entry.wait().yield_until > now {
+            entry.wait().yield_until
         } else if !notified {
             now + backoff::spin_pause(&mut self.rng, entry.wait().attempts, free_in)
         } else {
             let sure = self.settings.unlayered
-                && entry.wait().busy.as_ref().is_some_and(|busy| busy.news == Notification::Sure);
+                && entry.wait().busy.as_ref().is_some_and(|busy| busy.notification == Notification::Sure);
             now + backoff::until_recheck(&mut self.rng, free_in, sure)
         };
-        entry.wait_mut().ask = Ask::Sleeping(until);
+        entry.wait_mut().phase = Phase::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
@@ -96,18 +97,18 @@ impl Table {
     pub(super) fn sleep_after_failure(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         self.refuse_tries_now(name, out);
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some((id, _)) = entry.wait().queue.head() else { return self.reask(name) };
+        let Some((id, _)) = entry.wait().queue.head() else { return self.retry_acquire(name) };
         let until = now + backoff::retry_pause(&mut self.rng, entry.wait().attempts.saturating_sub(1));
-        entry.wait_mut().ask = Ask::Sleeping(until);
+        entry.wait_mut().phase = Phase::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
     /// After the first in line has gone, the next one sleeps in its place.
     pub(super) fn next_asker(&mut self, name: &Name, slept: bool, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Ask::Sleeping(until) = entry.wait().ask else { return };
+        let Phase::Sleeping(until) = entry.wait().phase else { return };
         match entry.wait().queue.head() {
-            None => self.reask(name),
+            None => self.retry_acquire(name),
             Some((next, _)) if slept => out.push(Output::To(next, TaskEffect::Sleep(until))),
             Some(_) => {}
         }
@@ -119,17 +120,18 @@ impl Table {
         let Some(entry) = self.entries.get(name) else { return };
         let pausing =
             entry.held.as_deref().and_then(|held| held.releasing.as_deref()).is_some_and(PendingRelease::is_pausing);
-        let others_first = entry.held.is_none() && entry.wait().give_way > now && !entry.wait().ask.is_calling();
-        if pausing || others_first || matches!(entry.wait().ask, Ask::Withdrawing(_)) {
-            let unknown = || Busy { name: name.clone(), holder: None, free_in: None, news: Notification::default() };
+        let others_first = entry.held.is_none() && entry.wait().yield_until > now && !entry.wait().phase.is_acquiring();
+        if pausing || others_first || matches!(entry.wait().phase, Phase::Withdrawing(_)) {
+            let unknown =
+                || Busy { name: name.clone(), holder: None, free_in: None, notification: Notification::default() };
             let busy = entry.wait().busy.as_deref().cloned().unwrap_or_else(unknown);
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.wait_mut().dequeue(id);
             }
             return out.push(Output::To(id, TaskEffect::Busy(Box::new(busy))));
         }
-        if let Ask::Sleeping(_) = entry.wait().ask {
-            self.reask(name);
+        if let Phase::Sleeping(_) = entry.wait().phase {
+            self.retry_acquire(name);
         }
     }
 
@@ -158,9 +160,9 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.wait_mut().hinted = true;
         entry.wait_mut().turns = 0;
-        if let Ask::Sleeping(_) = entry.wait().ask {
-            entry.wait_mut().give_way = Moment::default();
-            self.reask(name);
+        if let Phase::Sleeping(_) = entry.wait().phase {
+            entry.wait_mut().yield_until = Moment::default();
+            self.retry_acquire(name);
         }
     }
 
@@ -177,7 +179,7 @@ impl Table {
     /// One who came back with an older ticket may be the first in line: it sleeps in place of the one that was.
     pub(super) fn sleep_in_place(&mut self, name: &Name, id: TicketId, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
-        if let (Ask::Sleeping(until), Some((head, _))) = (&entry.wait().ask, entry.wait().head())
+        if let (Phase::Sleeping(until), Some((head, _))) = (&entry.wait().phase, entry.wait().head())
             && head == id
         {
             out.push(Output::To(id, TaskEffect::Sleep(*until)));

@@ -1,7 +1,7 @@
 //! Taking back an acquire that nobody here wants any more.
 
 use super::Table;
-use super::entry::Ask;
+use super::entry::Phase;
 use super::pending_release::PendingRelease;
 use super::types::Outputs;
 use crate::name::Name;
@@ -14,14 +14,14 @@ impl Table {
     pub(super) fn withdraw(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(series) = entry.wait_mut().series.take() else { return };
-        if series.taint.is_none() {
-            entry.wait_mut().ask = Ask::Idle;
+        let Some(pending) = entry.wait_mut().pending.take() else { return };
+        if pending.unsettled_until.is_none() {
+            entry.wait_mut().phase = Phase::Idle;
             return self.agenda.touch(name);
         }
-        let request = Release::hold(name.clone(), series.owner, RequestId { client, number: series.number });
-        let mut release = PendingRelease::new(series.number, request, series.over, series.taint);
-        release.executed_by = series.executed;
+        let request = Release::hold(name.clone(), pending.owner, RequestId { client, number: pending.number });
+        let mut release = PendingRelease::new(pending.number, request, pending.over, pending.unsettled_until);
+        release.executed_by = pending.executed_by;
         self.release_first(now, release, out);
     }
 }

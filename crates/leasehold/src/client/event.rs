@@ -115,7 +115,7 @@ pub enum Event<'a> {
         held: Duration,
     },
     /// A guard left its lock to its owner: it is not given back, and this client knows nothing more of it.
-    Left {
+    Detached {
         /// Which.
         name: &'a Name,
         /// The hold of its [`Event::Granted`].
@@ -154,7 +154,7 @@ kinds! {
     RenewalLate => "renewal_late",
     Lost => "lost",
     Released => "released",
-    Left => "left",
+    Detached => "left",
 }
 
 impl Event<'_> {
@@ -190,7 +190,9 @@ impl Event<'_> {
             Self::Released { name, hold, ok, held } => {
                 tracing::debug!(store, lock = %name, hold, ok, ?held, "released");
             }
-            Self::Left { name, hold, held } => tracing::debug!(store, lock = %name, hold, ?held, "left to its owner"),
+            Self::Detached { name, hold, held } => {
+                tracing::debug!(store, lock = %name, hold, ?held, "left to its owner")
+            }
         }
     }
 }

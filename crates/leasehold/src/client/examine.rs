@@ -16,8 +16,8 @@ use crate::runtime::random;
 /// # Errors
 ///
 /// A wrong URL or option.
-pub fn unmade(url: &str) -> Result<Option<String>, Error> {
-    StoreUrl::parse(url)?.unmade()
+pub fn not_created(url: &str) -> Result<Option<String>, Error> {
+    StoreUrl::parse(url)?.not_created()
 }
 
 /// Looks at a store: what its engine says of itself, whether it opens, and whether a lock can be taken and given back there. One that
@@ -48,10 +48,10 @@ impl ClientBuilder {
         let mut checks = Vec::new();
         if let Some(store) = self.url()? {
             checks = store.examine().await?;
-            if let Some(label) = store.unmade()? {
+            if let Some(label) = store.not_created()? {
                 let found = format!("{label} is not there yet, so nothing was tried");
-                let unmade = Check::new("opening", Verdict::Warn, found);
-                checks.push(unmade.with_advice("is it the right one? The first lock makes it"));
+                let not_created = Check::new("opening", Verdict::Warn, found);
+                checks.push(not_created.with_advice("is it the right one? The first lock makes it"));
                 return Ok(checks);
             }
         }

@@ -261,7 +261,7 @@ impl Client {
 }
 
 fn not_broken(was: &Status, options: BreakOptions, refusal: BreakRefusal) -> Error {
-    let holder = was.holders.first().or(was.lingers.as_ref());
+    let holder = was.holders.first().or(was.cooldown.as_ref());
     let holder = holder.map_or_else(|| "nobody".to_owned(), ToString::to_string);
     match (refusal, options.fence) {
         (BreakRefusal::Foreign, _) => {

@@ -67,7 +67,7 @@ impl Stats {
                 for grant in grants {
                     match grant.how {
                         How::Asked => self.grants += 1,
-                        How::PassedOn => self.handoffs += 1,
+                        How::HandedOff => self.handoffs += 1,
                         How::Reentered => self.reentries += 1,
                     }
                 }

@@ -84,7 +84,7 @@ impl Holder {
     }
 
     /// Whether it holds the lock no longer, but others are kept out for what is left of [`Lock::at_least`](crate::Lock::at_least).
-    pub fn lingers(&self) -> bool {
+    pub fn is_cooldown(&self) -> bool {
         self.holds == Some(0)
     }
 
@@ -97,7 +97,7 @@ impl Holder {
 impl fmt::Display for Holder {
     /// For people: `"invoices", held by nightly on host7 (process 4711), fence 17, 12.5s left`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match (self.lingers(), self.is_broken()) {
+        let how = match (self.is_cooldown(), self.is_broken()) {
             (true, _) => "lingering after",
             (false, true) => "broken, held by",
             (false, false) => "held by",
@@ -137,7 +137,7 @@ pub struct Status {
     /// Its holders; none when it is free.
     pub holders: Vec<Holder>,
     /// Nobody holds it, but others are kept out for a while: who held it last, and for how long that is still so.
-    pub lingers: Option<Holder>,
+    pub cooldown: Option<Holder>,
     /// How many clients wait for it, where the store knows: however many tasks wait in a client, it counts once, and only when it
     /// has been refused by the store.
     pub waiters: Option<u32>,
@@ -152,7 +152,7 @@ impl Status {
     pub(crate) fn of(inspected: port::Inspected) -> Self {
         let name = inspected.name;
         let holders = inspected.holders.iter().map(|holder| Holder::known(name.clone(), holder)).collect();
-        let lingers = inspected.lingers.map(|lingering| Holder::lingering(&name, lingering));
-        Self { name, holders, lingers, waiters: inspected.waiters }
+        let cooldown = inspected.cooldown.map(|lingering| Holder::lingering(&name, lingering));
+        Self { name, holders, cooldown, waiters: inspected.waiters }
     }
 }

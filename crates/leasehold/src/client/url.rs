@@ -107,7 +107,7 @@ impl StoreUrl {
     }
 
     /// The label of a store that the first to connect would make.
-    pub(crate) fn unmade(&self) -> Result<Option<String>, Error> {
+    pub(crate) fn not_created(&self) -> Result<Option<String>, Error> {
         match self.scheme.as_str() {
             #[cfg(feature = "file")]
             leasehold_file::SCHEME => {
@@ -316,7 +316,7 @@ mod tests {
         const PASSWORD: &str = "sEcReT";
         const WORDS: &[&str] = &["@", "//", "?", "&", "=", "#", "%2C", "%00", "://", ",", "sEcReT@", "redis:", "[::1]"];
         let parts = |url: &StoreUrl| -> Result<(), Error> {
-            url.unmade()?;
+            url.not_created()?;
             match url.scheme.as_str() {
                 leasehold_quorum::SCHEME => url.redlock().map(|_| ()),
                 scheme if leasehold_redis::SCHEMES.contains(&scheme) => url.redis(scheme).map(|_| ()),

@@ -303,7 +303,7 @@ pub(crate) async fn leave_all(guards: &mut [Guard]) -> Result<(), Error> {
     for guard in guards {
         guard.over = true;
         let (name, hold) = (&guard.name, guard.hold.number());
-        guard.shell.tell(|| Event::Left { name, hold, held: held + wait });
+        guard.shell.tell(|| Event::Detached { name, hold, held: held + wait });
     }
     Ok(())
 }
@@ -319,7 +319,7 @@ fn detach(guards: &[Guard]) -> Result<Duration, Error> {
         return Err(labelled(Error::new(ErrorKind::Unfit, "leave", what)));
     }
     let holds: SmallVec<[_; 1]> = guards.iter().map(|guard| (guard.hold, &guard.name)).collect();
-    shell.step_entrust(&holds).map_err(labelled)
+    shell.step_detach(&holds).map_err(labelled)
 }
 
 /// One hold on its way back. Dropped, it goes on in the background.

@@ -99,7 +99,7 @@ impl Detached {
     pub async fn release(&self, fence: Option<Fence>) -> Result<u32, Error> {
         self.shell.check_process("release")?;
         let request = self.shell.state().table.request();
-        self.give(fence, ReleaseScope::One(request)).await
+        self.give_back(fence, ReleaseScope::One(request)).await
     }
 
     /// Releases every hold of the owner.
@@ -112,7 +112,7 @@ impl Detached {
     ///
     /// As [`Detached::release`].
     pub async fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
-        self.give(fence, ReleaseScope::All).await.map(drop)
+        self.give_back(fence, ReleaseScope::All).await.map(drop)
     }
 
     /// Releases the hold that this request took ([`Guard::request`](crate::Guard::request)), and no other of the same owner; answers
@@ -126,19 +126,19 @@ impl Detached {
     ///
     /// As [`Detached::release`].
     pub async fn release_hold(&self, request: RequestId, fence: Option<Fence>) -> Result<u32, Error> {
-        self.give(fence, ReleaseScope::Hold(request)).await
+        self.give_back(fence, ReleaseScope::Hold(request)).await
     }
 
-    async fn give(&self, fence: Option<Fence>, give: ReleaseScope) -> Result<u32, Error> {
+    async fn give_back(&self, fence: Option<Fence>, scope: ReleaseScope) -> Result<u32, Error> {
         self.shell.check_process("release")?;
         let release = Release {
             client: self.shell.client,
             name: self.name.clone(),
             owner: self.owner.clone(),
             fence,
-            give,
+            scope,
             last_used: None,
-            linger: Duration::ZERO,
+            cooldown: Duration::ZERO,
             rejoin: false,
         };
         let released = self.shell.store.release(release).await.map_err(|error| self.labelled(error))?;
@@ -161,10 +161,10 @@ impl Detached {
     async fn not_holder(&self, operation: &'static str) -> Error {
         let owner = &self.owner;
         let inspected = self.shell.store.inspect(self.name.clone()).await.map(|inspected| inspected.result);
-        let lingers = inspected.as_ref().is_ok_and(|inspected| inspected.lingers.is_some());
+        let cooldown = inspected.as_ref().is_ok_and(|inspected| inspected.cooldown.is_some());
         let given = format!("owner {:?}", owner.to_string());
         let what = match inspected.as_ref().map(|inspected| inspected.holders.as_slice()) {
-            Ok([]) if lingers => format!("{given} does not hold it; nobody does, but it lingers"),
+            Ok([]) if cooldown => format!("{given} does not hold it; nobody does, but it lingers"),
             Ok([]) => format!("{given} does not hold it; nobody does: the lease ended, or it was released"),
             Ok([holder, ..]) if holder.owner == *owner && holder.broken => {
                 format!("{given} no longer holds it: it was broken, and is free when its lease is over")
@@ -183,7 +183,8 @@ impl Detached {
             Err(_) => format!("{given} does not hold it"),
         };
         let error = Error::new(ErrorKind::NotHolder, operation, what);
-        let is_over = operation == "renew" && !lingers && inspected.is_ok_and(|inspected| inspected.holders.is_empty());
+        let is_over =
+            operation == "renew" && !cooldown && inspected.is_ok_and(|inspected| inspected.holders.is_empty());
         let error = if is_over { error.with_hint("acquire it again") } else { error };
         self.labelled(error)
     }

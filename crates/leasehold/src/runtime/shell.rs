@@ -177,8 +177,8 @@ impl Shell {
                 };
                 stepped.wake.extend(mailbox.and_then(|mailbox| mailbox.put(told)));
             }
-            Output::Given(hold, result) if mine == Recipient::Hold(hold) => stepped.mail.given = Some(result),
-            Output::Given(..) => {}
+            Output::Released(hold, result) if mine == Recipient::Hold(hold) => stepped.mail.given = Some(result),
+            Output::Released(..) => {}
             Output::ForHold(hold, sending) if mine == Recipient::Hold(hold) => {
                 stepped.mail.told = Some(TaskEffect::Call(sending));
             }
@@ -273,17 +273,17 @@ impl Shell {
     }
 
     /// Leaves holds to their owner, all or none; or says how long to wait before that.
-    pub(crate) fn step_entrust(self: &Arc<Self>, holds: &[(HoldId, &Name)]) -> Result<Duration, Error> {
+    pub(crate) fn step_detach(self: &Arc<Self>, holds: &[(HoldId, &Name)]) -> Result<Duration, Error> {
         let mut state = self.state();
         let now = leasehold_clock::now();
-        let waits = holds.iter().map(|(hold, name)| state.table.may_entrust(now, *hold, name));
+        let waits = holds.iter().map(|(hold, name)| state.table.check_detach(now, *hold, name));
         let wait = waits.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or_default();
         if !wait.is_zero() {
             return Ok(wait);
         }
         let watched: Vec<_> = holds.iter().filter_map(|(hold, _)| state.lost.remove(hold)).collect();
         let stepped = self.after(&mut state, Recipient::Nothing, false, |table, now, out| {
-            holds.iter().for_each(|(hold, name)| table.entrust(now, *hold, name, out));
+            holds.iter().for_each(|(hold, name)| table.detach(now, *hold, name, out));
         });
         stepped.send(self, state);
         for cell in watched {
@@ -409,7 +409,7 @@ impl StepResult {
                 }
                 Output::RenewalLate(name, left) => shell.tell(|| Event::RenewalLate { name: &name, left }),
                 Output::Lost(..) => {}
-                Output::To(..) | Output::Given(..) | Output::Unwatch(_) => {}
+                Output::To(..) | Output::Released(..) | Output::Unwatch(_) => {}
             }
         }
         self.mail

@@ -352,8 +352,8 @@ fn inherit(connection: &Connection, now: StoreTime, reached: StoreTime) -> rusql
     let (now, reached) = (signed(now.as_nanos()), signed(reached.as_nanos()));
     connection.execute("DELETE FROM holds WHERE given = 0 AND expires <= ?1", [reached])?;
     connection.execute("UPDATE holds SET expires = ?1 + lease, kept = 0 WHERE given = 0", [now])?;
-    let linger = "UPDATE names SET lingers_until = ?1 + lingers_until - ?2 WHERE lingers_until > ?2";
-    connection.execute(linger, [now, reached]).map(drop)
+    let cooldown = "UPDATE names SET lingers_until = ?1 + lingers_until - ?2 WHERE lingers_until > ?2";
+    connection.execute(cooldown, [now, reached]).map(drop)
 }
 
 /// By which clock the file goes.

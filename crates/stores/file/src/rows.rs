@@ -111,7 +111,7 @@ impl Loading {
     fn name(&mut self, row: &rusqlite::Row<'_>) -> Result<()> {
         self.named = true;
         self.record.last = Fence::new(unsigned(row.get(1)?));
-        self.record.lingers_until = StoreTime::from_nanos(unsigned(row.get(2)?));
+        self.record.cooldown_until = StoreTime::from_nanos(unsigned(row.get(2)?));
         self.record.left_by = left_by(row)?.map(Box::new);
         Ok(())
     }
@@ -237,9 +237,9 @@ pub(crate) fn save(
 fn save_name(connection: &Connection, now: StoreTime, name: &Name, before: &Loaded, after: &Record) -> Result<()> {
     let shown = after.rows.iter().map(|row| row.block.last()).max().unwrap_or_default();
     let last = if after.last > shown && after.last >= Fence::at(now) { after.last } else { Fence::NONE };
-    if last > Fence::NONE || after.lingers_until > now {
-        let left_by = after.left_by.as_deref().filter(|_| after.lingers_until > now);
-        put_name(connection.prepare_cached(PUT_NAME)?, name, last, after.lingers_until, left_by)?;
+    if last > Fence::NONE || after.cooldown_until > now {
+        let left_by = after.left_by.as_deref().filter(|_| after.cooldown_until > now);
+        put_name(connection.prepare_cached(PUT_NAME)?, name, last, after.cooldown_until, left_by)?;
     } else if before.named {
         connection.prepare_cached(DROP_NAME)?.execute([name.as_str()])?;
     }

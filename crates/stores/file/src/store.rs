@@ -334,7 +334,7 @@ impl Store for File {
             if let Acquired::Busy(busy) = &mut asked.acquired
                 && follower.follow(client, &busy.name, &asked.holders, stamps)
             {
-                busy.news = Notification::Sure;
+                busy.notification = Notification::Sure;
             }
         };
         let work = move |database: &mut Database, patience| {

@@ -134,16 +134,16 @@ fn take(path: &Path) -> Result<(), Error> {
     done(watched)?;
     let taken = done(store.acquire(asking(request, &name)))?;
     if let Acquired::Granted(_) = taken.result {
-        let give = ReleaseScope::Hold(request);
-        let (owner, fence, last_used, linger) = (StoreOwner::Private(request), None, None, Duration::ZERO);
+        let scope = ReleaseScope::Hold(request);
+        let (owner, fence, last_used, cooldown) = (StoreOwner::Private(request), None, None, Duration::ZERO);
         done(store.release(Release {
             client: request.client,
             name,
             owner,
             fence,
-            give,
+            scope,
             last_used,
-            linger,
+            cooldown,
             rejoin: false,
         }))?;
     }

@@ -249,9 +249,9 @@ fn remains(request: &Acquire, name: Name) -> Release {
         name,
         owner: request.owner.clone(),
         fence: None,
-        give: ReleaseScope::Hold(request.request),
+        scope: ReleaseScope::Hold(request.request),
         last_used: None,
-        linger: Duration::ZERO,
+        cooldown: Duration::ZERO,
         rejoin: false,
     }
 }

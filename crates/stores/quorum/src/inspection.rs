@@ -14,8 +14,8 @@ impl Quorum {
     pub(crate) fn combined(&self, name: &Name, found: Vec<Inspected>, unheard: usize) -> Inspected {
         let majority = self.shared.rules.majority();
         let waiters = found.iter().filter_map(|found| found.waiters).max();
-        let lingering = found.iter().filter(|found| found.lingers.is_some()).count() >= majority;
-        let lingers = found.iter().filter_map(|found| found.lingers.clone()).max_by_key(|lingers| lingers.left);
+        let lingering = found.iter().filter(|found| found.cooldown.is_some()).count() >= majority;
+        let cooldown = found.iter().filter_map(|found| found.cooldown.clone()).max_by_key(|cooldown| cooldown.left);
         let rows: Vec<_> = found.into_iter().flat_map(|found| found.holders).collect();
         let same = |one: &Holder| {
             let mut rows: Vec<_> =
@@ -28,8 +28,8 @@ impl Quorum {
             (rows.len() + unheard >= majority).then(|| Holder { broken, ..rows[majority.min(rows.len()) - 1].clone() })
         };
         let holders: Vec<_> = rows.iter().find_map(same).into_iter().collect();
-        let lingers = lingers.filter(|_| holders.is_empty() && lingering);
-        Inspected { name: name.clone(), holders, lingers, waiters }
+        let cooldown = cooldown.filter(|_| holders.is_empty() && lingering);
+        Inspected { name: name.clone(), holders, cooldown, waiters }
     }
 
     /// One page out of those of all servers, and where it ends: no further than the shortest full one goes.
@@ -43,6 +43,6 @@ impl Quorum {
         }
         let within = names.into_iter().filter(|(name, _)| end.as_ref().is_none_or(|end| name <= end));
         let combined = within.map(|(name, found)| self.combined(&name, found, unheard));
-        (combined.filter(|found| !found.holders.is_empty() || found.lingers.is_some()).collect(), end)
+        (combined.filter(|found| !found.holders.is_empty() || found.cooldown.is_some()).collect(), end)
     }
 }

@@ -181,7 +181,7 @@ impl Quorum {
 
     /// Takes a name of what is held out of the books; the whole, when it is the last one.
     fn let_go(&self, request: &Release) -> Option<Held> {
-        let id: RequestId = match request.give {
+        let id: RequestId = match request.scope {
             ReleaseScope::Hold(id) => id,
             ReleaseScope::One(_) | ReleaseScope::All => return None,
         };

@@ -242,9 +242,9 @@ async fn silence_says_nothing() {
         name: name(),
         owner: request.owner,
         fence: Some(first.block.first),
-        give: ReleaseScope::Hold(request.request),
+        scope: ReleaseScope::Hold(request.request),
         last_used: None,
-        linger: Duration::ZERO,
+        cooldown: Duration::ZERO,
         rejoin: false,
     };
     let released = scene.quorum.release(release).await.unwrap().result;

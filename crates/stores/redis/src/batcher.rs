@@ -100,8 +100,8 @@ pub(crate) fn can_batch_acquire(inner: &Inner, request: &Acquire) -> bool {
 
 /// Whether this may be an ordinary release.
 pub(crate) fn can_batch_release(request: &Release) -> bool {
-    let ReleaseScope::Hold(id) = request.give else { return false };
-    let is_plain = request.linger.is_zero() && !request.rejoin && request.last_used.is_none();
+    let ReleaseScope::Hold(id) = request.scope else { return false };
+    let is_plain = request.cooldown.is_zero() && !request.rejoin && request.last_used.is_none();
     is_plain && request.owner == StoreOwner::Private(id)
 }
 
@@ -362,7 +362,7 @@ fn release_many_command(inner: &Inner, queued: &[Queued<Release>]) -> Cmd {
     command.arg(queued.len());
     for Queued { request, .. } in queued {
         // No other scope is sent in a batch.
-        if let ReleaseScope::Hold(id) = request.give {
+        if let ReleaseScope::Hold(id) = request.scope {
             command.arg(keys::request(id));
         }
     }

@@ -112,7 +112,7 @@ impl Member for Redis {
             if let Ok((_, Vote { voted: Voted::Busy(busy), .. })) = &mut voted
                 && store::releases_silently(&inner, busy)
             {
-                busy.news = Notification::Never;
+                busy.notification = Notification::Never;
             }
             inner.note_waiting(&ballot.acquire, &voted);
             voted.map_err(|error| error.during("acquire"))

@@ -198,7 +198,12 @@ fn named(parts: &mut Parts, names: &[Name]) -> Result<Name, Error> {
 fn busy(parts: &mut Parts, names: &[Name]) -> Result<Busy, Error> {
     let name = named(parts, names)?;
     let found = described(parts.list()?)?;
-    Ok(Busy { name, holder: found.holders.into_iter().next(), free_in: found.left, news: Notification::default() })
+    Ok(Busy {
+        name,
+        holder: found.holders.into_iter().next(),
+        free_in: found.left,
+        notification: Notification::default(),
+    })
 }
 
 /// No clock produced the last fence of a name.
@@ -346,6 +351,6 @@ pub(crate) fn inspected(value: Value, names: Vec<Name>) -> Result<(StoreTime, Ve
 fn inspected_one(mut parts: Parts, name: Name) -> Result<Inspected, Error> {
     let waiters = Some(parts.count()?);
     let Described { left, holders, last } = described(parts.list()?)?;
-    let lingers = left.filter(|_| holders.is_empty()).map(|left| Cooldown { left, last });
-    Ok(Inspected { name, holders, lingers, waiters })
+    let cooldown = left.filter(|_| holders.is_empty()).map(|left| Cooldown { left, last });
+    Ok(Inspected { name, holders, cooldown, waiters })
 }

@@ -234,7 +234,7 @@ impl Listening {
     }
 
     /// If it was subscribed before the acquire and still is, on the same connection, it cannot miss a release.
-    fn news(&self, inner: &Inner, client: ClientId, busy: &Busy) -> Notification {
+    fn notification(&self, inner: &Inner, client: ClientId, busy: &Busy) -> Notification {
         if releases_silently(inner, busy) {
             return Notification::Never;
         }
@@ -258,7 +258,7 @@ pub(crate) fn number_of(fence: Option<Fence>) -> String {
 }
 
 pub(crate) fn release_command(inner: &Inner, request: &Release, quietly: bool) -> Cmd {
-    let (give, id) = match request.give {
+    let (give, id) = match request.scope {
         ReleaseScope::Hold(id) => ("hold", keys::request(id)),
         ReleaseScope::One(id) => ("one", keys::request(id)),
         ReleaseScope::All => ("all", String::new()),
@@ -272,7 +272,7 @@ pub(crate) fn release_command(inner: &Inner, request: &Release, quietly: bool) -
         .arg(give)
         .arg(number_of(request.fence))
         .arg(number_of(request.last_used))
-        .arg(reply::millis(request.linger))
+        .arg(reply::millis(request.cooldown))
         .arg(&keys::client(request.client))
         .arg(u8::from(request.rejoin))
         .arg(u8::from(quietly));
@@ -351,7 +351,7 @@ impl Store for Redis {
             match &mut acquired {
                 Ok((_, Acquired::Busy(busy))) if request.enlist => {
                     inner.waitlists().enter(client, &busy.name, leasehold_clock::now());
-                    busy.news = listening.news(&inner, client, busy);
+                    busy.notification = listening.notification(&inner, client, busy);
                 }
                 Err(error) if request.enlist && error.outcome() == Outcome::Unknown => {
                     let (mut waitlists, now) = (inner.waitlists(), leasehold_clock::now());

@@ -121,7 +121,7 @@ fn is_whole(event: &Event<'_>) -> bool {
             name.as_str() == "a" && holder.name == **name && holder.owner.is_some() && !waited.is_zero()
         }
         Event::Failed { waited, .. } => !waited.is_zero(),
-        Event::Released { held, .. } | Event::Left { held, .. } => !held.is_zero(),
+        Event::Released { held, .. } | Event::Detached { held, .. } => !held.is_zero(),
         Event::Lost { report, .. } => !report.held.is_zero(),
         Event::RenewalFailed { left, .. } | Event::RenewalLate { left, .. } => !left.is_zero(),
         _ => true,

@@ -128,7 +128,7 @@ async fn not_after_the_end(world: World) -> Checked {
     let listener = {
         let passed = passed.clone();
         move |event: &Event<'_>| {
-            if let Event::Granted { how: How::PassedOn, .. } = event {
+            if let Event::Granted { how: How::HandedOff, .. } = event {
                 passed.fetch_add(1, Ordering::SeqCst);
             }
         }

@@ -29,7 +29,7 @@ async fn by_another(world: World) -> Checked {
             ReleaseScope::All,
         ] {
             let mut release = two.giving(&foreign, fence);
-            release.give = give;
+            release.scope = give;
             assert_eq!(two.release(&release).await?, Released::NotHeld, "{release:?}");
         }
     }
@@ -94,7 +94,7 @@ async fn old_and_new(hand: &mut Hand, owner: StoreOwner) -> Checked {
         ReleaseScope::All,
     ] {
         let mut release = hand.giving(&old, Some(old_fence));
-        release.give = give;
+        release.scope = give;
         assert_eq!(hand.release(&release).await?, Released::NotHeld, "{give:?}");
     }
     assert!(matches!(hand.renew(&new, new_fence, LONG).await?, Renewed::Kept { .. }));

@@ -80,10 +80,10 @@ async fn any_one_hold_counts_once(world: World) -> Checked {
     hand.take(&first).await?;
     let fence = Some(hand.take(&second).await?.block.first);
     let mut one = hand.giving(&first, fence);
-    one.give = ReleaseScope::One(hand.request());
+    one.scope = ReleaseScope::One(hand.request());
     assert_eq!(hand.release(&one).await?, Released::StillHeld(1));
     assert_eq!(hand.release(&one).await?, Released::StillHeld(1), "sent twice, counted twice");
-    one.give = ReleaseScope::One(hand.request());
+    one.scope = ReleaseScope::One(hand.request());
     assert!(is_released(hand.release(&one).await?));
     Ok(())
 }

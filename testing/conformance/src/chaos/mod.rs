@@ -188,7 +188,7 @@ impl Chaos {
             self.state().told_after = None;
         }
         if let Ok(Answered { result: Acquired::Busy(busy), .. }) = reply
-            && busy.news == Notification::Coming
+            && busy.notification == Notification::Coming
         {
             let mut state = self.state();
             state.watched = true;

@@ -42,7 +42,7 @@ impl Fences {
         let certain = scene.is_certain(grant.name);
         let before = if certain { u64::MAX } else { grant.sent };
         // And an old copy of the store may hold an old lease of a shared owner, which others re-enter with its old fence.
-        let handed_on = grant.how == How::PassedOn && grant.leased_since > self.forgot[grant.name];
+        let handed_on = grant.how == How::HandedOff && grant.leased_since > self.forgot[grant.name];
         let ordered = certain || (grant.how == How::Asked || handed_on) && grant.owner.is_generated();
         let ordered = ordered && !scene.is_misled(grant.client);
         for earlier in told.iter().rev() {

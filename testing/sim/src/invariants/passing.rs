@@ -50,7 +50,7 @@ impl Passing {
                 turn.keep = turn.keep.max(lease);
                 Ok(())
             }
-            (How::PassedOn, Some(turn)) => match turn.wrong(now, grant, lease) {
+            (How::HandedOff, Some(turn)) => match turn.wrong(now, grant, lease) {
                 Some(wrong) => {
                     let what = format!("client {} passes {:?} on {wrong}", grant.client, grant.fence);
                     broken("passing on", Some(grant.name), what)

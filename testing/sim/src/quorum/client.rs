@@ -571,9 +571,9 @@ fn giving(request: &Acquire, name: &Name, fence: Option<Fence>, last_used: Optio
         name: name.clone(),
         owner: request.owner.clone(),
         fence,
-        give: ReleaseScope::Hold(request.request),
+        scope: ReleaseScope::Hold(request.request),
         last_used,
-        linger: Duration::ZERO,
+        cooldown: Duration::ZERO,
         rejoin: false,
     }
 }

@@ -577,7 +577,7 @@ fn whole(attempt: RequestId) -> RequestId {
 
 /// Which attempt a release gives back.
 fn given(release: &Release) -> Option<RequestId> {
-    match release.give {
+    match release.scope {
         ReleaseScope::Hold(attempt) => Some(attempt),
         ReleaseScope::One(_) | ReleaseScope::All => None,
     }

@@ -116,7 +116,7 @@ fn whoever_leaves_tells_nobody_who_is_dead() {
 #[test]
 fn a_name_that_lingers_is_not_free_when_somebody_leaves() {
     let (mut store, holder) = held(&[2, 3]);
-    let (_, hints) = store.release(at(1), &Release { linger: SECOND, ..release(&holder) });
+    let (_, hints) = store.release(at(1), &Release { cooldown: SECOND, ..release(&holder) });
     assert!(hints.is_empty(), "nobody may come yet");
     assert!(store.leave(at(1), ClientId([2, 0]), &name()).is_empty());
     assert_eq!(told(&store.leave(at(2), ClientId([3, 0]), &name())), Vec::<u64>::new());
@@ -163,10 +163,10 @@ fn breaking_a_lock_at_once_tells_the_head_and_at_the_end_of_its_lease_nobody() {
 #[test]
 fn breaking_ends_lingering_too() {
     let (mut store, holder) = held(&[]);
-    store.release(at(1), &Release { linger: SECOND * 5, ..release(&holder) });
+    store.release(at(1), &Release { cooldown: SECOND * 5, ..release(&holder) });
     let (before, _) = store.break_lock(at(2), &name(), Break::Now.into());
-    assert_eq!(before.was.lingers.map(|lingers| lingers.left), Some(SECOND * 4));
-    assert_eq!(store.inspect(at(2), &name()).lingers, None);
+    assert_eq!(before.was.cooldown.map(|cooldown| cooldown.left), Some(SECOND * 4));
+    assert_eq!(store.inspect(at(2), &name()).cooldown, None);
     assert!(matches!(store.acquire(at(2), &private(9, 1)).unwrap(), Acquired::Granted(_)));
 }
 
@@ -212,15 +212,15 @@ fn a_break_that_names_another_fence_changes_nothing() {
 fn a_break_that_names_a_fence_leaves_a_lock_that_lingers_alone() {
     let (mut store, holder) = held(&[2]);
     let fence = store.inspect(at(0), &name()).holders[0].fence.unwrap();
-    store.release(at(1), &crate::port::Release { linger: SECOND * 10, ..release(&holder) });
+    store.release(at(1), &crate::port::Release { cooldown: SECOND * 10, ..release(&holder) });
     for (how, fence) in [(Break::Now, fence), (Break::Now, fence.plus(1)), (Break::AtLeaseEnd, fence.plus(1))] {
         let options = crate::port::BreakOptions::from(how).fence(fence).reset_fence();
         let (broken, hints) = store.break_lock(at(2), &name(), options);
         assert_eq!((broken.refused, hints.len()), (Some(crate::port::BreakRefusal::OtherFence), 0));
-        assert!(store.inspect(at(2), &name()).lingers.is_some(), "{how:?} took it away");
+        assert!(store.inspect(at(2), &name()).cooldown.is_some(), "{how:?} took it away");
     }
     let (broken, _) = store.break_lock(at(2), &name(), Break::Now.into());
-    assert!(broken.refused.is_none() && store.inspect(at(2), &name()).lingers.is_none());
+    assert!(broken.refused.is_none() && store.inspect(at(2), &name()).cooldown.is_none());
 }
 
 #[test]

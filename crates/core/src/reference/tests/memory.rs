@@ -38,7 +38,7 @@ fn a_name_that_lingers_or_is_waited_for_is_not_forgotten() {
     let mut store = Reference::new(1, Duration::ZERO);
     let one = private(1, 1);
     store.acquire(at(0), &one).unwrap();
-    store.release(at(0) + Duration::from_millis(1), &Release { linger: SECOND * 5, ..release(&one) });
+    store.release(at(0) + Duration::from_millis(1), &Release { cooldown: SECOND * 5, ..release(&one) });
     store.acquire(at(4), &named(2, "b")).unwrap();
     assert_eq!(store.len(), 2);
     store.acquire(at(6), &named(3, "c")).unwrap();

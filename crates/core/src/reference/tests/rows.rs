@@ -50,7 +50,7 @@ fn one_who_gives_everything_back_gives_nothing_of_another_owner() {
     let mut store = Reference::new(1, Duration::ZERO);
     let one = request(1, 1);
     granted(store.acquire(at(0), &one).unwrap());
-    let everything = |of: &Acquire| Release { give: ReleaseScope::All, ..release(of) };
+    let everything = |of: &Acquire| Release { scope: ReleaseScope::All, ..release(of) };
     assert_eq!(store.release(at(0), &everything(&other(2))).0, Released::NotHeld);
     busy(store.acquire(at(0), &other(3)).unwrap());
     assert_eq!(store.release(at(1), &everything(&one)).0, Released::NotHeld, "its lease has ended");
@@ -64,7 +64,10 @@ fn a_grant_lasts_as_long_as_its_lease() {
     assert_eq!((grant.left, grant.holds, grant.block.len), (SECOND * 10, 1, 1));
     let refusal = busy(store.acquire(at(4), &private(2, 1)).unwrap());
     let holder = refusal.holder.unwrap();
-    assert_eq!((refusal.name, refusal.free_in, refusal.news), (name(), Some(SECOND * 6), Notification::default()));
+    assert_eq!(
+        (refusal.name, refusal.free_in, refusal.notification),
+        (name(), Some(SECOND * 6), Notification::default())
+    );
     assert_eq!((holder.owner.clone(), holder.fence), (one.owner.clone(), Some(grant.block.first)));
     assert_eq!((holder.holds, holder.left, holder.lease), (1, Some(SECOND * 6), Some(SECOND * 10)));
     assert_eq!((holder.since, holder.broken), (Some(at(0)), false));
@@ -194,7 +197,7 @@ fn a_release_takes_only_what_is_of_its_lease() {
     let stale = Release { fence: Some(fence.plus(1)), ..release(&one) };
     assert_eq!(store.release(at(1), &stale).0, Released::NotHeld);
     assert_eq!(store.release(at(1), &release(&private(2, 1))).0, Released::NotHeld);
-    let unknown = Release { give: ReleaseScope::Hold(private(2, 1).request), linger: SECOND * 60, ..release(&one) };
+    let unknown = Release { scope: ReleaseScope::Hold(private(2, 1).request), cooldown: SECOND * 60, ..release(&one) };
     assert_eq!(store.release(at(1), &unknown).0, Released::NotHeld, "another hold of it");
     assert_eq!(store.release(at(10), &release(&one)).0, Released::NotHeld, "it has ended");
     granted(store.acquire(at(10), &private(3, 1)).unwrap());
@@ -218,7 +221,7 @@ fn holds_are_given_back_one_by_one_each_once() {
         assert_eq!(store.release(at(0), &release(&holds[0])).0, Released::StillHeld(2));
     }
     let any = |number| ReleaseScope::One(RequestId { client: ClientId([9, 0]), number });
-    let one = |number| Release { give: any(number), ..release(&holds[1]) };
+    let one = |number| Release { scope: any(number), ..release(&holds[1]) };
     for _ in 0..2 {
         assert_eq!(store.release(at(0), &one(1)).0, Released::StillHeld(1), "counted once by its own id");
     }
@@ -226,7 +229,7 @@ fn holds_are_given_back_one_by_one_each_once() {
     for hold in &holds {
         store.acquire(at(1), hold).unwrap();
     }
-    let all = Release { give: ReleaseScope::All, ..release(&holds[0]) };
+    let all = Release { scope: ReleaseScope::All, ..release(&holds[0]) };
     assert_eq!(store.release(at(1), &all).0, Released::Released { waiters: Some(0) });
 }
 
@@ -262,8 +265,8 @@ fn lingering_keeps_everybody_out_and_is_never_shortened() {
     let (one, two) = (request(1, 1), request(2, 1));
     store.acquire(at(0), &one).unwrap();
     store.acquire(at(0), &two).unwrap();
-    store.release(at(0), &Release { linger: SECOND * 8, ..release(&one) });
-    store.release(at(0), &Release { linger: SECOND * 2, ..release(&two) });
+    store.release(at(0), &Release { cooldown: SECOND * 8, ..release(&one) });
+    store.release(at(0), &Release { cooldown: SECOND * 2, ..release(&two) });
     let refusal = busy(store.acquire(at(3), &one).unwrap());
     assert_eq!((refusal.holder, refusal.free_in), (None, Some(SECOND * 5)));
     granted(store.acquire(at(8), &one).unwrap());
@@ -276,10 +279,10 @@ fn one_who_enters_what_is_held_is_not_kept_out_by_lingering() {
     let (one, two, three) = (request(1, 1), request(2, 1), request(3, 1));
     store.acquire(at(0), &one).unwrap();
     store.acquire(at(0), &two).unwrap();
-    store.release(at(0), &Release { linger: SECOND * 8, ..release(&one) });
+    store.release(at(0), &Release { cooldown: SECOND * 8, ..release(&one) });
     assert_eq!(granted(store.acquire(at(0), &three).unwrap()).holds, 2);
     let refusal = busy(store.acquire(at(0), &other(4)).unwrap());
-    assert_eq!(store.inspect(at(0), &name()).lingers, None, "it is held");
+    assert_eq!(store.inspect(at(0), &name()).cooldown, None, "it is held");
     assert_eq!(refusal.free_in, Some(SECOND * 8), "to the end of lingering, which is later than the lease");
 }
 
@@ -387,8 +390,8 @@ fn who_holds_a_name_and_who_left_it_is_told_in_full() {
     let one = Acquire { about: about.clone(), ..private(1, 1) };
     let fence = granted(store.acquire(at(0), &one).unwrap()).block.first;
     assert_eq!(store.inspect(at(0), &name()).holders[0].about, about);
-    store.release(at(1), &Release { linger: SECOND * 5, ..release(&one) });
-    let last = store.inspect(at(2), &name()).lingers.unwrap().last.unwrap();
+    store.release(at(1), &Release { cooldown: SECOND * 5, ..release(&one) });
+    let last = store.inspect(at(2), &name()).cooldown.unwrap().last.unwrap();
     assert_eq!((last.fence, last.lease, last.since), (Some(fence), Some(SECOND * 10), Some(at(0))));
     assert_eq!((last.about, last.left, last.broken), (about, Some(Duration::ZERO), false));
 }

@@ -51,7 +51,7 @@ fn a_release_goes_by_what_the_clock_missed() {
     let mut out = Outputs::new();
     bench.pass(LEASE / 2);
     bench.table.release(bench.now, hold, &named("a"), &mut out);
-    assert!(matches!(&out[0], Output::Given(_, Err(error)) if error.kind() == ErrorKind::Lost), "{out:?}");
+    assert!(matches!(&out[0], Output::Released(_, Err(error)) if error.kind() == ErrorKind::Lost), "{out:?}");
     assert!(matches!(&out[1], Output::Background(sending) if sending.context.sent() == bench.now), "{out:?}");
 }
 
@@ -93,7 +93,7 @@ fn an_acquire_may_be_executed_for_as_long_as_a_call_may_take_by_the_stores_clock
     let sent = bench.now;
     bench.pass(CALL);
     let at = store_time(sent) + SECOND;
-    let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Coming };
+    let busy = Busy { name: named("a"), holder: None, free_in: None, notification: Notification::Coming };
     bench.step(Input::Answer(ask, Answer::Acquire(Ok(Answered { at, result: Acquired::Busy(Box::new(busy)) }))));
     bench.step(Input::Hint(named("a")));
     let (_, request) = bench.call();
@@ -113,7 +113,7 @@ fn an_answer_that_took_too_long_tells_of_the_stores_clock_only_when_it_is_ahead(
         let sent = bench.now;
         bench.pass(CALL * 2);
         let at = store_time(sent) + ahead;
-        let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Coming };
+        let busy = Busy { name: named("a"), holder: None, free_in: None, notification: Notification::Coming };
         bench.step(Input::Answer(ask, Answer::Acquire(Ok(Answered { at, result: Acquired::Busy(Box::new(busy)) }))));
         bench.step(Input::Hint(named("a")));
         let (_, request) = bench.call();
@@ -180,7 +180,7 @@ fn an_answer_in_time_sets_what_is_known_of_the_stores_clock() {
         let (ask, _) = bench.call();
         let at = store_time(bench.now);
         bench.pass(took);
-        let busy = Busy { name: named("a"), holder: None, free_in: None, news: Notification::Coming };
+        let busy = Busy { name: named("a"), holder: None, free_in: None, notification: Notification::Coming };
         bench.step(Input::Answer(ask, Answer::Acquire(Ok(Answered { at, result: Acquired::Busy(Box::new(busy)) }))));
         bench.step(Input::Hint(named("a")));
         assert_eq!(not_after(&bench.call().1), at + took + CALL);
@@ -194,8 +194,8 @@ fn a_lease_is_left_by_the_clients_own_clock() {
     bench.want(&["a"], &fresh(2), KEPT);
     bench.step(Input::Jumped(LEASE / 2));
     let mut out = Outputs::new();
-    assert_eq!(bench.table.may_entrust(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
-    bench.table.entrust(bench.now, hold, &named("a"), &mut out);
+    assert_eq!(bench.table.check_detach(bench.now, hold, &named("a")).unwrap(), Duration::ZERO);
+    bench.table.detach(bench.now, hold, &named("a"), &mut out);
     let [Output::To(_, TaskEffect::Call(sending))] = &out[..] else { panic!("{out:?}") };
     assert_eq!(sending.context.sent(), bench.now);
 }

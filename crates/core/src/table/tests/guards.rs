@@ -97,7 +97,7 @@ fn a_table_knows_its_holds_one_by_one() {
     assert_eq!(bench.table.holds_for(bench.now, &name, &fresh(2)), Some(false));
     assert_eq!(bench.table.holds_for(bench.now, &named("b"), &owner), Some(false));
     bench.step(Input::Release(one, name.clone()));
-    assert!(matches!(&bench.out[..], [Output::Given(_, Ok(Released::StillHeld(1)))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::Released(_, Ok(Released::StillHeld(1)))]), "{:?}", bench.out);
     bench.step(Input::Release(two.hold, name.clone()));
     let (release, _) = bench.call();
     assert!(!bench.table.is_held(&name, two.hold), "it is on its way back");
@@ -105,7 +105,7 @@ fn a_table_knows_its_holds_one_by_one() {
     assert_eq!(bench.table.busy(bench.now, &name).map(|busy| busy.holder), None);
     bench.step(Input::Release(two.hold, name.clone()));
     assert!(
-        matches!(&bench.out[..], [Output::Given(_, Err(error))] if error.kind() == ErrorKind::NotHolder),
+        matches!(&bench.out[..], [Output::Released(_, Err(error))] if error.kind() == ErrorKind::NotHolder),
         "{:?}",
         bench.out
     );
@@ -138,7 +138,7 @@ fn whoever_asks_while_it_is_held_here_is_told_who_holds_it() {
     assert_eq!(holder.owner, crate::owner::StoreOwner::Shared(explicit().as_explicit().unwrap().clone()));
     assert_eq!(holder.left, Some(lease::deadline(begin, LEASE).since(bench.now)));
     assert_eq!(
-        (busy.free_in, busy.news, holder.holds, holder.broken),
+        (busy.free_in, busy.notification, holder.holds, holder.broken),
         (holder.left, Notification::default(), 1, false)
     );
     assert_eq!((holder.lease, holder.since), (Some(LEASE), Some(store_time(begin))));
@@ -272,7 +272,7 @@ fn what_the_store_no_longer_has_is_lost_and_not_released() {
     assert!(bench.table.is_empty() && bench.table.remnants() == 2);
     for hold in [one, two] {
         bench.step(Input::Release(hold, named("a")));
-        let [Output::Given(_, Err(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
+        let [Output::Released(_, Err(error))] = &bench.out[..] else { panic!("{:?}", bench.out) };
         assert_eq!(error.kind(), ErrorKind::Lost);
         assert!(error.to_string().contains("no longer had it"), "{error}");
     }
@@ -290,9 +290,9 @@ fn what_may_still_be_in_the_store_is_released_with_the_last_guard() {
     bench.step(Input::Tick);
     assert_eq!(bench.lost().len(), 2);
     bench.step(Input::Release(one, named("a")));
-    assert!(matches!(&bench.out[..], [Output::Given(_, Err(_))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::Released(_, Err(_))]), "{:?}", bench.out);
     bench.step(Input::Release(two, named("a")));
-    assert!(matches!(&bench.out[..], [Output::Given(_, Err(_)), Output::Background(_)]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::Released(_, Err(_)), Output::Background(_)]), "{:?}", bench.out);
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_guard_that_reached_its_own_end_is_lost_and_the_others_go_on() {
     assert_eq!(bench.lost(), [(short, Loss::TimeEnded)]);
     assert!(!bench.table.is_held(&named("a"), short) && bench.left(long).is_some());
     bench.step(Input::Release(short, named("a")));
-    assert!(matches!(&bench.out[..], [Output::Given(_, Err(_))]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::Released(_, Err(_))]), "{:?}", bench.out);
     assert!(bench.left(long).is_some());
 }
 
@@ -419,10 +419,10 @@ fn a_lease_that_outlasts_the_guards_that_are_left_is_given_back_when_they_end() 
             assert_eq!(bench.now, lease::deadline(Moment::from_nanos(1_000_000_000), LEASE));
             assert_eq!(bench.lost(), [(outer, Loss::TimeEnded)]);
             let release = bench.given_back_soon();
-            assert!(release.linger.is_zero() && release.fence.is_some());
+            assert!(release.cooldown.is_zero() && release.fence.is_some());
             assert!(bench.table.is_empty());
             bench.step(Input::Release(outer, named("a")));
-            assert!(matches!(&bench.out[..], [Output::Given(_, Err(_))]), "{:?}", bench.out);
+            assert!(matches!(&bench.out[..], [Output::Released(_, Err(_))]), "{:?}", bench.out);
             assert_eq!(bench.table.remnants(), 0);
         }
     }
@@ -476,7 +476,7 @@ fn a_lease_that_is_given_back_at_its_end_keeps_others_out_for_as_long_as_was_pro
     bench.ring();
     let lost = bench.now;
     assert_eq!(bench.lost().len(), 1);
-    assert_eq!(bench.given_back_soon().linger, (granted + LEASE * 2).since(lost));
+    assert_eq!(bench.given_back_soon().cooldown, (granted + LEASE * 2).since(lost));
 }
 
 /// What is left to its owner is given back by nobody here: it must not last longer than its guard.
@@ -484,17 +484,17 @@ fn a_lease_that_is_given_back_at_its_end_keeps_others_out_for_as_long_as_was_pro
 fn a_lease_that_outlasts_its_guard_is_not_left_to_its_owner() {
     let mut bench = Bench::new();
     let outer = bench.hold(&explicit(), FIXED);
-    assert!(bench.table.may_entrust(bench.now, outer, &named("a")).is_ok());
+    assert!(bench.table.check_detach(bench.now, outer, &named("a")).is_ok());
     let inner = bench.enter_longer(&explicit(), Term::Kept(LEASE * 50));
     bench.step(Input::Release(inner, named("a")));
-    let refused = bench.table.may_entrust(bench.now, outer, &named("a")).unwrap_err();
+    let refused = bench.table.check_detach(bench.now, outer, &named("a")).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::BadArgument);
     assert!(refused.to_string().contains("longer than this guard"), "{refused}");
     let id = bench.table.ticket();
     bench.step(Input::Extend(id, outer, named("a"), LEASE * 50));
     let (extend, _) = bench.call();
     bench.renewed(extend, Renewed::Kept { left: LEASE * 50 });
-    assert!(bench.table.may_entrust(bench.now, outer, &named("a")).is_ok(), "both end together now");
+    assert!(bench.table.check_detach(bench.now, outer, &named("a")).is_ok(), "both end together now");
 }
 
 /// What a dead process leaves behind is what its living guards asked for.
@@ -650,7 +650,7 @@ fn an_extension_whose_lease_is_gone_loses_the_guard_and_one_that_nobody_can_tell
         }
         assert_eq!(bench.lost(), [(hold, Loss::Gone)]);
         bench.step(Input::Release(hold, named("a")));
-        assert!(matches!(&bench.out[..], [Output::Given(_, Err(_))]), "nothing is there: {:?}", bench.out);
+        assert!(matches!(&bench.out[..], [Output::Released(_, Err(_))]), "nothing is there: {:?}", bench.out);
     }
 }
 
@@ -809,7 +809,7 @@ fn the_release_of_the_last_guard_whose_own_time_is_over_says_that_it_is_lost() {
     bench.pass(LEASE / 2);
     bench.step(Input::Release(hold, named("a")));
     assert!(
-        matches!(&bench.out[..], [Output::Given(_, Err(error)), Output::Background(_)] if error.kind() == ErrorKind::Lost),
+        matches!(&bench.out[..], [Output::Released(_, Err(error)), Output::Background(_)] if error.kind() == ErrorKind::Lost),
         "{:?}",
         bench.out
     );
@@ -892,7 +892,7 @@ fn a_lease_is_not_left_after_a_lengthening_whose_answer_is_not_known() {
         bench.step(Input::Extend(id, hold, named("a"), term));
         bench.call().0
     };
-    let may = |bench: &Bench| bench.table.may_entrust(bench.now, hold, &named("a"));
+    let may = |bench: &Bench| bench.table.check_detach(bench.now, hold, &named("a"));
     let (long, longer) = (LEASE * 6000, LEASE * 7000);
     let never_came = extend(&mut bench, long);
     bench.step(Input::Answer(never_came, Answer::Renew(Err(refused()))));
@@ -927,5 +927,5 @@ fn a_lease_is_not_left_after_a_renewal_for_another_guard_whose_answer_is_not_kno
     let (renew, _) = bench.call();
     bench.step(Input::Answer(renew, Answer::Renew(Err(unknown()))));
     bench.step(Input::Release(inner, named("a")));
-    assert!(bench.table.may_entrust(bench.now, outer, &named("a")).is_err());
+    assert!(bench.table.check_detach(bench.now, outer, &named("a")).is_err());
 }

@@ -186,7 +186,7 @@ fn a_name_that_nobody_wants_any_more_is_left_and_its_list_too() {
     bench.step(Input::Release(hold, named("a")));
     let (release, _) = bench.call();
     bench.release_answered(release, Released::Released { waiters: Some(0) });
-    assert!(matches!(&bench.out[..], [Output::Given(..)]), "{id:?} never waited: {:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::Released(..)]), "{id:?} never waited: {:?}", bench.out);
     assert!(bench.table.is_empty());
 }
 
@@ -363,8 +363,10 @@ fn a_task_is_passed_the_lock_only_within_budget_block_and_lease() {
         let hold = bench.granted().unwrap().hold;
         bench.pass(after);
         bench.step(Input::Release(hold, named("a")));
-        let given =
-            bench.out.iter().any(|output| matches!(output, Output::Given(_, Ok(Released::Released { waiters: None }))));
+        let given = bench
+            .out
+            .iter()
+            .any(|output| matches!(output, Output::Released(_, Ok(Released::Released { waiters: None }))));
         assert_eq!(given, bench.granted().is_some(), "{:?}", bench.out);
         bench.granted().is_some()
     };
@@ -440,7 +442,7 @@ fn a_subscription_ends_with_the_name_though_the_lock_was_had() {
     bench.step(Input::Release(hold, named("a")));
     let (release, _) = bench.call();
     bench.release_answered(release, Released::Released { waiters: Some(0) });
-    assert!(matches!(&bench.out[..], [Output::Given(..), Output::Unwatch(_)]), "{:?}", bench.out);
+    assert!(matches!(&bench.out[..], [Output::Released(..), Output::Unwatch(_)]), "{:?}", bench.out);
 }
 
 #[test]

@@ -8,7 +8,7 @@ const MS: Duration = Duration::from_millis(1);
 impl Bench {
     fn given(&self, hold: HoldId) -> Option<Result<Released, ErrorKind>> {
         self.out.iter().find_map(|output| match output {
-            Output::Given(given, result) if *given == hold => Some(result.clone().map_err(|error| error.kind())),
+            Output::Released(given, result) if *given == hold => Some(result.clone().map_err(|error| error.kind())),
             _ => None,
         })
     }
@@ -220,7 +220,7 @@ fn one_who_asks_once_while_others_go_first_is_told_so() {
     bench.pass(MS * 3);
     bench.release_answered(release, Released::Released { waiters: Some(1) });
     let until = bench.table.next_timer().expect("the name stays until others had their turn");
-    assert_eq!(until, bench.now + backoff::give_way(bench.table.round_trip, 0));
+    assert_eq!(until, bench.now + backoff::yield_pause(bench.table.round_trip, 0));
     let options = Options { term: KEPT, ..Options::default() };
     let once = bench.want_with(&["a"], &fresh(2), options, true);
     assert!(bench.asking(), "{once:?} may ask, for nobody here waits: {:?}", bench.out);

@@ -157,7 +157,7 @@ fn the_largest_fence_seen_of_a_name_is_told_to_the_store() {
     bench.pass(Duration::from_micros(1));
     bench.step(Input::Release(one.hold, named("a")));
     let two = bench.granted().expect("it is passed on");
-    assert_eq!((two.fence, two.how, two.holds, two.entered), (first.plus(1), How::PassedOn, 1, false));
+    assert_eq!((two.fence, two.how, two.holds, two.entered), (first.plus(1), How::HandedOff, 1, false));
     // The next one takes a fixed lease, so it asks the store; a smaller fence does not undo what was seen.
     for smaller in [Fence::new(10), Fence::new(11)] {
         let hold = bench.granted().expect("somebody has it").hold;
@@ -202,8 +202,8 @@ fn a_release_says_which_hold_and_how_much_of_its_block_was_used() {
     let given = release(bench.call().1);
     assert_eq!((given.client, given.name, given.owner), (ME, named("a"), asked.owner));
     assert_eq!((given.fence, given.last_used), (Some(first), Some(first.plus(1))));
-    assert_eq!(given.give, ReleaseScope::Hold(asked.request));
-    assert_eq!((given.linger, given.rejoin), (Duration::ZERO, false));
+    assert_eq!(given.scope, ReleaseScope::Hold(asked.request));
+    assert_eq!((given.cooldown, given.rejoin), (Duration::ZERO, false));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn what_is_left_of_at_least_is_asked_of_the_store() {
     bench.step(Input::Release(one, named("a")));
     bench.pass(LEASE / 10);
     bench.step(Input::Release(two, named("a")));
-    assert_eq!(release(bench.call().1).linger, LEASE / 2 - LEASE / 10, "of the one that came last");
+    assert_eq!(release(bench.call().1).cooldown, LEASE / 2 - LEASE / 10, "of the one that came last");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_lock_that_must_stay_taken_is_not_passed_on_before() {
     bench.pass(Duration::from_millis(10));
     bench.step(Input::Release(one, named("a")));
     assert!(bench.granted().is_none());
-    assert_eq!(release(bench.call().1).linger, Duration::from_millis(20));
+    assert_eq!(release(bench.call().1).cooldown, Duration::from_millis(20));
 }
 
 /// A client that gives its turn away and has more in line stands at the end of the store's line in the same step.
@@ -300,9 +300,9 @@ fn a_grant_that_nobody_takes_goes_back_as_it_came() {
         let (context, request) = bench.call();
         let given = release(request);
         assert_eq!((given.client, given.name, given.owner), (ME, named("a"), asked.owner));
-        assert_eq!(given.give, ReleaseScope::Hold(asked.request));
+        assert_eq!(given.scope, ReleaseScope::Hold(asked.request));
         assert_eq!(given.fence, (!lost_before).then_some(first));
-        assert_eq!((given.last_used, given.linger, given.rejoin), (Some(first), Duration::ZERO, false));
+        assert_eq!((given.last_used, given.cooldown, given.rejoin), (Some(first), Duration::ZERO, false));
         assert_eq!(
             bench.table.next_timer(),
             Some(crate::lease::surely_over(bench.now, LEASE).max(if lost_before {
@@ -330,8 +330,8 @@ fn a_wish_that_was_taken_back_is_released_without_a_fence_until_that_is_certain(
     let (withdraw, request) = bench.call();
     let given = release(request);
     assert_eq!((given.client, given.fence, given.last_used), (ME, None, None));
-    assert_eq!((given.give, given.owner), (ReleaseScope::Hold(RequestId { ..asked.request }), asked.owner));
-    assert_eq!((given.linger, given.rejoin), (Duration::ZERO, false));
+    assert_eq!((given.scope, given.owner), (ReleaseScope::Hold(RequestId { ..asked.request }), asked.owner));
+    assert_eq!((given.cooldown, given.rejoin), (Duration::ZERO, false));
     // Answered at the last moment at which the acquire may be executed: not certain.
     let reply = Ok(Answered { at: asked.not_after, result: Released::NotHeld });
     bench.step(Input::Answer(withdraw, Answer::Release(reply)));

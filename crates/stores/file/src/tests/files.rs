@@ -133,13 +133,13 @@ fn a_name_that_lingers_is_shown_with_who_held_it_last() {
         let mut one = Acquire { about: about.clone(), ..asking(1, number, "a") };
         one.owner = owner.unwrap_or(one.owner);
         let grant = take(&store, &one).unwrap();
-        let linger = Release { linger: LEASE, ..giving(&one) };
-        assert!(matches!(now(store.release(linger)).unwrap(), Released::Released { .. }));
+        let cooldown = Release { cooldown: LEASE, ..giving(&one) };
+        assert!(matches!(now(store.release(cooldown)).unwrap(), Released::Released { .. }));
         let other = bench.open().unwrap();
         let shown = now(other.inspect(name("a"))).unwrap();
-        let lingers = shown.lingers.clone().unwrap();
-        assert!(shown.holders.is_empty() && lingers.left > LEASE / 2, "{shown:?}");
-        let last = lingers.last.unwrap();
+        let cooldown = shown.cooldown.clone().unwrap();
+        assert!(shown.holders.is_empty() && cooldown.left > LEASE / 2, "{shown:?}");
+        let last = cooldown.last.unwrap();
         assert_eq!((&last.owner, last.fence, last.holds), (&one.owner, Some(grant.block.first), 0));
         assert_eq!(last.about, about);
         take(&store, &asking(2, number, "b")).unwrap();
@@ -147,7 +147,7 @@ fn a_name_that_lingers_is_shown_with_who_held_it_last() {
         assert_eq!(listed.iter().map(|listed| listed.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         now(other.break_lock(name("a"), Break::Now.into())).unwrap();
         now(other.break_lock(name("b"), Break::Now.into())).unwrap();
-        assert_eq!(now(other.inspect(name("a"))).unwrap().lingers, None);
+        assert_eq!(now(other.inspect(name("a"))).unwrap().cooldown, None);
     }
 }
 

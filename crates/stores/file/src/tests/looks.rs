@@ -42,8 +42,8 @@ fn three_at(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     refused(&store, &waits(3));
     let hears = watch(&store, 3);
     // It begins to follow the holder, and from the next asking on it is certain that it missed nothing.
-    assert_eq!(refused(&store, &waits(3)).news, Notification::WhenWatched);
-    assert_eq!(refused(&store, &waits(3)).news, Notification::Sure);
+    assert_eq!(refused(&store, &waits(3)).notification, Notification::WhenWatched);
+    assert_eq!(refused(&store, &waits(3)).notification, Notification::Sure);
     (store, held, hears)
 }
 
@@ -110,7 +110,7 @@ fn a_folder_that_is_removed_is_seen_by_those_who_wait() {
     let (store, held, hears) = three_at(&bench);
     std::fs::remove_dir_all(bench.folder.path().join("locks.db.d")).unwrap();
     hears.recv_timeout(SEEN_WITHIN).unwrap();
-    assert_eq!(refused(&store, &waits(3)).news, Notification::WhenWatched, "nobody will tell it");
+    assert_eq!(refused(&store, &waits(3)).notification, Notification::WhenWatched, "nobody will tell it");
     give(&store, &held).unwrap();
     assert!(take(&store, &waits(3)).is_some());
 }
@@ -136,7 +136,7 @@ fn one_who_waits_behind_a_hold_that_is_not_kept_is_not_sure_to_hear() {
     refused(&store, &waits(2));
     let _hears = watch(&store, 2);
     for _ in 0..3 {
-        assert_eq!(refused(&store, &waits(2)).news, Notification::WhenWatched);
+        assert_eq!(refused(&store, &waits(2)).notification, Notification::WhenWatched);
     }
 }
 
@@ -154,7 +154,7 @@ fn three_behind_shared(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     refused(&store, &waits(3));
     let hears = watch(&store, 3);
     refused(&store, &waits(3));
-    assert_eq!(refused(&store, &waits(3)).news, Notification::Sure);
+    assert_eq!(refused(&store, &waits(3)).notification, Notification::Sure);
     (store, held, hears)
 }
 

@@ -105,9 +105,9 @@ fn giving(request: &Acquire) -> Release {
         name: request.names.first().clone(),
         owner: request.owner.clone(),
         fence: None,
-        give: ReleaseScope::Hold(request.request),
+        scope: ReleaseScope::Hold(request.request),
         last_used: None,
-        linger: Duration::ZERO,
+        cooldown: Duration::ZERO,
         rejoin: false,
     }
 }

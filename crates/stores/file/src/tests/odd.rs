@@ -345,9 +345,9 @@ fn lingering_goes_on_on_another_machine() {
         name: name("a"),
         owner: one.owner.clone(),
         fence: None,
-        give: ReleaseScope::Hold(one.request),
+        scope: ReleaseScope::Hold(one.request),
         last_used: None,
-        linger: Duration::from_secs(120),
+        cooldown: Duration::from_secs(120),
         rejoin: false,
     }))
     .unwrap();

@@ -95,7 +95,7 @@ fn changed(rng: &mut Rng, before: &Record) -> Record {
         after.waiters.push_back(Waiter { client, until: time(rng) });
     }
     after.last = Fence::new(NOW.as_nanos() / 125 - 3 + rng.below(7)).max(last_of_rows(&after));
-    after.lingers_until = if rng.below(2) == 0 { StoreTime::default() } else { time(rng) };
+    after.cooldown_until = if rng.below(2) == 0 { StoreTime::default() } else { time(rng) };
     after.left_by = (rng.below(2) == 0).then(|| Box::new(left_by(rng)));
     after
 }
@@ -109,10 +109,10 @@ fn remembered(record: &Record) -> Record {
     let mut kept = record.clone();
     let shown = last_of_rows(record);
     let ahead = record.last > shown && record.last >= Fence::at(NOW);
-    let lingers = record.lingers_until > NOW;
+    let cooldown = record.cooldown_until > NOW;
     kept.last = if ahead { record.last } else { shown };
-    kept.lingers_until = if ahead || lingers { record.lingers_until } else { StoreTime::default() };
-    kept.left_by = record.left_by.clone().filter(|_| lingers);
+    kept.cooldown_until = if ahead || cooldown { record.cooldown_until } else { StoreTime::default() };
+    kept.left_by = record.left_by.clone().filter(|_| cooldown);
     kept
 }
 
@@ -160,7 +160,7 @@ fn it_is_the_turn_of_the_first_who_waits_for_what_is_free() {
     let mut record =
         Record { waiters: [waiter(1, at(5)), waiter(2, at(9)), waiter(3, at(9))].into(), ..Record::default() };
     assert_eq!((whose(&record, at(4)), whose(&record, at(5)), whose(&record, at(9))), (vec![1], vec![2], vec![]));
-    record.lingers_until = at(3);
+    record.cooldown_until = at(3);
     assert_eq!((whose(&record, at(2)), whose(&record, at(3))), (vec![], vec![1]));
     let mut held = row(&mut Rng::new(1));
     (held.holds, held.expires) =

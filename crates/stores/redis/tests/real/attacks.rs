@@ -120,14 +120,14 @@ async fn a_withdrawal_takes_no_hold_of_redissons() -> Checked {
     let place = format!("//{}", server.address());
     let store = leasehold_redis::Redis::new(&Config::new("redis", &place, &[], None)?)?;
     let id = RequestId { client: ClientId([1, 2]), number: 3 };
-    let release = |give| Release {
+    let release = |scope| Release {
         client: id.client,
         name: Name::new("x").expect("a name"),
         owner: StoreOwner::Shared("app:1".into()),
         fence: None,
-        give,
+        scope,
         last_used: None,
-        linger: std::time::Duration::ZERO,
+        cooldown: std::time::Duration::ZERO,
         rejoin: false,
     };
     server.command(&["HSET", "x", "app:1", "2"])?;

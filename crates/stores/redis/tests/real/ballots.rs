@@ -150,7 +150,7 @@ impl Pair {
             let Some(record) = self.reference.take(name) else { continue };
             self.ends.extend(record.rows.iter().map(|row| row.expires));
             self.ends.extend(record.waiters.iter().map(|waiter| waiter.until));
-            self.ends.push(record.lingers_until);
+            self.ends.push(record.cooldown_until);
             self.reference.put(name.clone(), record);
         }
     }
@@ -302,9 +302,9 @@ impl Pair {
             name: lease.name,
             owner: lease.owner,
             fence: is_known.then_some(lease.fence),
-            give: ReleaseScope::Hold(ballot.acquire.request),
+            scope: ReleaseScope::Hold(ballot.acquire.request),
             last_used: is_known.then(|| lease.fence.plus(self.rng.below(3))),
-            linger: if self.one_in(6) { MS * 200 } else { Duration::ZERO },
+            cooldown: if self.one_in(6) { MS * 200 } else { Duration::ZERO },
             rejoin: false,
         };
         let quietly = self.one_in(2);

@@ -455,7 +455,7 @@ async fn the_last_holder_is_told() -> Checked {
     let held = other.lock("x").at_least(20 * S).acquire().await?;
     let fence = held.fence();
     held.release().await?;
-    let last = other.inspect("x").await?.lingers.ok_or("it does not linger")?;
+    let last = other.inspect("x").await?.cooldown.ok_or("it does not linger")?;
     assert_eq!(last.fence, Some(fence), "another is told to have held it last: {last:?}");
     Ok(())
 }

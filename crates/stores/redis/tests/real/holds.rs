@@ -56,7 +56,7 @@ async fn lingering(server: &Redis, store: &Server) -> Result<Granted, Failure> {
     let (stays, leaves) = (shared(1), shared(2));
     let granted = take(store, &stays).await?;
     take(store, &leaves).await?;
-    let release = Release { linger: LINGER, ..giving(&leaves, None) };
+    let release = Release { cooldown: LINGER, ..giving(&leaves, None) };
     assert_eq!(store.release(release).await?.result, Released::StillHeld(1));
     lasts(server)?;
     Ok(granted)
@@ -105,7 +105,7 @@ async fn all_have_ended() -> Checked {
     let (ends, leaves) = (Acquire { lease: 300 * MS, ..shared(1) }, shared(2));
     take(&store, &ends).await?;
     take(&store, &leaves).await?;
-    store.release(Release { linger: LINGER, ..giving(&leaves, None) }).await?;
+    store.release(Release { cooldown: LINGER, ..giving(&leaves, None) }).await?;
     let name = ends.names.first().clone();
     while !store.inspect(name.clone()).await?.result.holders.is_empty() {
         tokio::time::sleep(10 * MS).await;
@@ -121,7 +121,7 @@ async fn any_hold() -> Checked {
     let store = store(&server, "redisson")?;
     take(&store, &Acquire { lease: LINGER, ..shared(1) }).await?;
     take(&store, &shared(2)).await?;
-    let any = Release { give: ReleaseScope::One(shared(3).request), ..giving(&shared(3), None) };
+    let any = Release { scope: ReleaseScope::One(shared(3).request), ..giving(&shared(3), None) };
     assert_eq!(store.release(any).await?.result, Released::StillHeld(1));
     lasts(&server)
 }

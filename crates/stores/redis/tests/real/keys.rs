@@ -38,8 +38,8 @@ async fn all_that_are_made_beside_a_lock_expire() -> Checked {
         let held = one.lock("a").acquire().await?;
         let explicit = one.lock("b").owned_by(&Owner::explicit("me")?).acquire().await?;
         let several = one.lock_all(["c", "d"]).acquire().await?;
-        let lingers = one.lock("e").at_least(5 * S).acquire().await?;
-        lingers.release().await?;
+        let cooldown = one.lock("e").at_least(5 * S).acquire().await?;
+        cooldown.release().await?;
         let waiting = tokio::spawn(async move { other.lock("a").acquire().await.map(|guard| (other, guard)) });
         until_waiting(&server, "a", 1).await?;
         one.break_lock("d", Break::AtLeaseEnd).await?;

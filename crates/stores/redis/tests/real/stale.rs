@@ -53,9 +53,9 @@ pub(crate) fn giving(taken: &Acquire, fence: Option<Fence>) -> Release {
         name: taken.names.first().clone(),
         owner: taken.owner.clone(),
         fence,
-        give: ReleaseScope::Hold(taken.request),
+        scope: ReleaseScope::Hold(taken.request),
         last_used: None,
-        linger: std::time::Duration::ZERO,
+        cooldown: std::time::Duration::ZERO,
         rejoin: false,
     }
 }

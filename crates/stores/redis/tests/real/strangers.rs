@@ -199,7 +199,7 @@ async fn at_the_port(config: &Config) -> Checked {
             let renewed = store.renew(vec![Renew { lease: lease.clone(), hold, term: 60 * S, kept: false }]).await?;
             assert_eq!(renewed.result, [Renewed::Lost]);
         }
-        for (give, fence, linger) in [
+        for (scope, fence, cooldown) in [
             (ReleaseScope::Hold(id), None, Duration::ZERO),
             (ReleaseScope::Hold(id), Some(Fence::new(7)), Duration::ZERO),
             (ReleaseScope::Hold(id), None, 60 * S),
@@ -211,13 +211,13 @@ async fn at_the_port(config: &Config) -> Checked {
                 name: name.clone(),
                 owner: owner.clone(),
                 fence,
-                give,
+                scope,
                 last_used: None,
-                linger,
+                cooldown,
                 rejoin: true,
             };
             if let Ok(released) = store.release(release).await {
-                assert_eq!(released.result, Released::NotHeld, "{give:?}");
+                assert_eq!(released.result, Released::NotHeld, "{scope:?}");
             }
         }
         let at = store.clock().await?.at;

@@ -64,9 +64,9 @@ impl Both {
             name: taken.acquire.names.first().clone(),
             owner: taken.acquire.owner.clone(),
             fence: None,
-            give: ReleaseScope::Hold(taken.acquire.request),
+            scope: ReleaseScope::Hold(taken.acquire.request),
             last_used,
-            linger: Duration::ZERO,
+            cooldown: Duration::ZERO,
             rejoin: false,
         };
         let answered = self.store.release(release.clone()).await?;

@@ -41,7 +41,7 @@ impl Manner {
         if self.waiters {
             same("waiters", theirs.waiters, ours.waiters)?;
         }
-        match (&theirs.lingers, &ours.lingers) {
+        match (&theirs.cooldown, &ours.cooldown) {
             (Some(theirs), Some(ours)) => self.same_lingering(theirs, ours)?,
             (None, None) => {}
             (theirs, ours) => differ("lingers", theirs, ours)?,

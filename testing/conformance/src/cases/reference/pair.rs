@@ -138,7 +138,7 @@ impl Pair {
             let Some(record) = self.reference.take(name) else { continue };
             let holds = record.rows.iter().flat_map(|row| row.holds.iter().map(|hold| hold.expires));
             let waiters = record.waiters.iter().map(|waiter| waiter.until);
-            self.ends.extend(holds.chain(waiters).chain([record.lingers_until]));
+            self.ends.extend(holds.chain(waiters).chain([record.cooldown_until]));
             self.reference.put(name.clone(), record);
         }
     }
@@ -271,7 +271,7 @@ impl Pair {
             self.enlisted.insert((release.client, name.clone()), theirs.at);
         }
         // What lingers for another release is told in vain.
-        if self.reference.inspect(theirs.at, &name).lingers.is_some() {
+        if self.reference.inspect(theirs.at, &name).cooldown.is_some() {
             self.listeners.allow(hints);
         } else {
             self.listeners.expect(hints).await?;
@@ -292,7 +292,7 @@ impl Pair {
         let ours = ours.was;
         self.manner.same_inspected(&theirs.result.was, &ours)?;
         // What was free before need not be told once more.
-        if ours.holders.is_empty() && ours.lingers.is_none() {
+        if ours.holders.is_empty() && ours.cooldown.is_none() {
             self.listeners.allow(hints);
         } else {
             self.listeners.expect(hints).await?;

@@ -116,7 +116,7 @@ impl Pair {
     pub(super) fn new_release(&mut self, rng: &mut Rng) -> Release {
         let taken = any_of(&self.taken, rng);
         let (lease, is_granted) = self.a_lease(&taken, rng);
-        let give = match rng.below(6) {
+        let scope = match rng.below(6) {
             0 => ReleaseScope::One(self.new_request(taken.hand)),
             1 => ReleaseScope::All,
             _ => ReleaseScope::Hold(self.a_hold(&taken, rng)),
@@ -128,9 +128,9 @@ impl Pair {
             name: lease.name,
             owner: lease.owner,
             fence: (!one_in(rng, 4)).then_some(lease.fence),
-            give,
+            scope,
             last_used: (is_stale || one_in(rng, 2)).then_some(used),
-            linger: if one_in(rng, 8) { any(rng, &LINGERS) } else { Duration::ZERO },
+            cooldown: if one_in(rng, 8) { any(rng, &LINGERS) } else { Duration::ZERO },
             rejoin: self.manner.waiters && one_in(rng, 4),
         }
     }
