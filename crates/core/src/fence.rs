@@ -67,14 +67,6 @@ impl Fence {
     pub fn plus(self, steps: u64) -> Self {
         Self(self.0.saturating_add(steps))
     }
-
-    /// The next fence of a name: above the last one given, above all that the client has seen, and not behind the store's clock.
-    ///
-    /// The clock is in it so that fences go on growing when a restart lost the record of the last one.
-    #[must_use]
-    pub fn next(last: Fence, seen: Fence, now: StoreTime) -> Self {
-        last.plus(1).max(seen.plus(1)).max(Self::at(now))
-    }
 }
 
 impl fmt::Display for Fence {
@@ -105,41 +97,35 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves up to `wanted` fences, as [`Reservation::block`]; none where they would be more than [`FENCE_AHEAD_MAX`] ahead of the clock.
-    #[must_use]
-    pub fn fit_block(self, wanted: u32) -> Option<Block> {
-        let block = self.block(wanted);
-        let first_unfit = Fence::at(self.clock().0).plus(FENCE_AHEAD_MAX);
-        (block.first.plus(u64::from(block.len)).max(self.last) < first_unfit).then_some(block)
-    }
-
-    /// The least and the most that the store's clock shows. One that was set back stands between the floor and the ceiling.
-    fn clock(self) -> (StoreTime, StoreTime) {
-        let set_back = self.memory == Memory::Fallible && self.believed.floor.since(self.now) > COARSE;
-        if set_back { (self.believed.floor, self.believed.ceiling) } else { (self.now, self.now) }
-    }
-
-    /// Reserves up to `wanted` fences.
+    /// Reserves up to `wanted` fences: above the last one on record, above all that the client has seen, and not behind the store's
+    /// clock, so that fences go on growing when a restart lost the record. None if they would be more than [`FENCE_AHEAD_MAX`] ahead
+    /// of the clock.
     ///
-    /// A store that may have forgotten the last ones jumps ahead of its clock and reserves just one: every fence that it has ever
-    /// reserved ends below that. So a holder from before the loss, which does not know of it and goes on to use its block, uses no number
-    /// twice, and only smaller ones.
+    /// A store that may have forgotten the last fences jumps ahead of its clock and reserves a single one: every fence that it has
+    /// ever reserved ends below that. A holder from before the loss, which does not know of it and goes on to use its block, then uses
+    /// no number twice, and only smaller ones.
     #[must_use]
-    pub fn block(self, wanted: u32) -> Block {
+    pub fn reserve(self, wanted: u32) -> Option<Block> {
         let wanted = wanted.clamp(1, BLOCK_MAX);
-        if self.memory == Memory::Lasting {
-            return Block { first: Fence::next(self.last, self.seen, self.now), len: wanted };
-        }
-        // An ordinary block is never ahead of where the clock stands; what follows a loss is never behind.
-        let (least, most) = self.clock();
+        // A clock that was set back stands between the floor and the ceiling.
+        let set_back = self.memory == Memory::Fallible && self.believed.floor.since(self.now) > COARSE;
+        let (least, most) = if set_back { (self.believed.floor, self.believed.ceiling) } else { (self.now, self.now) };
         let clock = Fence::at(least);
-        if self.last.plus(FENCE_STALE) < clock {
-            return Block { first: Fence::at(most).plus(FENCE_JUMP).max(self.seen.plus(1)), len: 1 };
-        }
-        let first = self.last.plus(1).max(self.seen.plus(1)).max(clock);
-        let room = u32::try_from(clock.plus(FENCE_JUMP).get().saturating_sub(first.get())).unwrap_or(u32::MAX);
-        // Fences that are ahead already go on one by one, so that time catches up with them.
-        Block { first, len: wanted.min(room).max(1) }
+        let next = self.last.max(self.seen).plus(1).max(clock);
+        let block = match self.memory {
+            Memory::Lasting => Block { first: next, len: wanted },
+            // A block that follows a loss is never behind the clock; an ordinary one is never ahead of it.
+            Memory::Fallible if self.last.plus(FENCE_STALE) < clock => {
+                Block { first: Fence::at(most).plus(FENCE_JUMP).max(self.seen.plus(1)), len: 1 }
+            }
+            Memory::Fallible => {
+                // Fences that are ahead already go on one by one, so that time catches up with them.
+                let room = clock.plus(FENCE_JUMP).get().saturating_sub(next.get());
+                Block { first: next, len: wanted.min(u32::try_from(room).unwrap_or(u32::MAX)).max(1) }
+            }
+        };
+        let end = block.first.plus(u64::from(block.len));
+        (end.max(self.last) < clock.plus(FENCE_AHEAD_MAX)).then_some(block)
     }
 }
 
@@ -172,10 +158,14 @@ mod tests {
 
     #[test]
     fn the_next_fence_is_above_record_client_and_not_behind_the_clock() {
-        let now = StoreTime::from_nanos(1_000 * FENCE_UNIT_NANOS);
-        assert_eq!(Fence::next(Fence::new(5), Fence::NONE, now), Fence::new(1_000));
-        assert_eq!(Fence::next(Fence::new(1_000), Fence::NONE, now), Fence::new(1_001));
-        assert_eq!(Fence::next(Fence::new(5), Fence::new(2_000), now), Fence::new(2_001));
+        let next = |last: u64, seen: u64| {
+            let now = StoreTime::from_nanos(1_000 * FENCE_UNIT_NANOS);
+            let (last, seen, believed) = (Fence::new(last), Fence::new(seen), ClockBounds::default());
+            Reservation { memory: Memory::Lasting, last, seen, now, believed }.reserve(1).unwrap().first.get()
+        };
+        assert_eq!(next(5, 0), 1_000);
+        assert_eq!(next(1_000, 0), 1_001);
+        assert_eq!(next(5, 2_000), 2_001);
     }
 
     #[test]
@@ -211,7 +201,9 @@ mod tests {
     fn reserve(last: u64, seen: u64, clock: u64, wanted: u32) -> Block {
         let now = StoreTime::from_nanos(clock * FENCE_UNIT_NANOS);
         let (last, seen) = (Fence::new(last), Fence::new(seen));
-        Reservation { memory: Memory::Fallible, last, seen, now, believed: ClockBounds::default() }.block(wanted)
+        Reservation { memory: Memory::Fallible, last, seen, now, believed: ClockBounds::default() }
+            .reserve(wanted)
+            .unwrap()
     }
 
     const DAY: u64 = 86_400 * 8_000_000;
@@ -251,7 +243,7 @@ mod tests {
             let fit = |last: u64, seen: u64| {
                 let (now, believed) = (StoreTime::from_nanos(DAY * FENCE_UNIT_NANOS), ClockBounds::default());
                 let (last, seen) = (Fence::new(last), Fence::new(seen));
-                Reservation { memory, last, seen, now, believed }.fit_block(1).map(|block| block.first)
+                Reservation { memory, last, seen, now, believed }.reserve(1).map(|block| block.first)
             };
             let most = DAY + FENCE_AHEAD_MAX;
             assert_eq!(fit(most - 3, 0), Some(Fence::new(most - 2)), "{memory:?}");
@@ -270,11 +262,15 @@ mod tests {
             now: nanos(DAY),
             believed: ClockBounds { floor: nanos(2 * DAY), ceiling: nanos(2 * DAY + 10) },
         };
-        assert_eq!(reservation.block(9), Block { first: Fence::new(2 * DAY + 10 + FENCE_JUMP), len: 1 });
+        assert_eq!(reservation.reserve(9).unwrap(), Block { first: Fence::new(2 * DAY + 10 + FENCE_JUMP), len: 1 });
         let lasting = Reservation { memory: Memory::Lasting, ..reservation };
-        assert_eq!(lasting.block(9), Block { first: Fence::new(DAY), len: 9 });
+        assert_eq!(lasting.reserve(9).unwrap(), Block { first: Fence::new(DAY), len: 9 });
         let kept = Reservation { last: Fence::new(2 * DAY - 5), ..reservation };
-        assert_eq!(kept.block(9), Block { first: Fence::new(2 * DAY), len: 9 }, "a block is not ahead of the clock");
+        assert_eq!(
+            kept.reserve(9).unwrap(),
+            Block { first: Fence::new(2 * DAY), len: 9 },
+            "a block is not ahead of the clock"
+        );
         let (last, far) = (2 * DAY, Fence::new(2 * DAY + 1));
         assert_eq!(
             reserve(last, 0, DAY, 9),
@@ -288,7 +284,10 @@ mod tests {
         let now = StoreTime::from_nanos(DAY * FENCE_UNIT_NANOS);
         let behind_by = |span: Duration| {
             let believed = ClockBounds { floor: now + span, ceiling: now + span };
-            Reservation { memory: Memory::Fallible, last: Fence::NONE, seen: Fence::NONE, now, believed }.block(1).first
+            Reservation { memory: Memory::Fallible, last: Fence::NONE, seen: Fence::NONE, now, believed }
+                .reserve(1)
+                .unwrap()
+                .first
         };
         assert_eq!(behind_by(COARSE), Fence::at(now).plus(FENCE_JUMP));
         let more = COARSE + Duration::from_nanos(FENCE_UNIT_NANOS);
@@ -302,7 +301,7 @@ mod tests {
         let behind = nanos(DAY) - COARSE;
         let believed = ClockBounds { floor: nanos(DAY), ceiling: nanos(DAY + 8) };
         let (memory, last, seen) = (Memory::Fallible, Fence::NONE, Fence::NONE);
-        let after = Reservation { memory, last, seen, now: behind, believed }.block(BLOCK_MAX);
+        let after = Reservation { memory, last, seen, now: behind, believed }.reserve(BLOCK_MAX).unwrap();
         assert!(after.first > before.last(), "{after:?} meets {before:?}");
     }
 }

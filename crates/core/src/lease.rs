@@ -33,11 +33,8 @@ const RENEW_PAUSE: Duration = Duration::from_millis(2);
 /// The store's lease begins when it *executes* the request, which is later than its sending; so this end is earlier than the
 /// store's, by the drift of the clocks (1 % + 2 ms) and by a margin to react (20 ms, or a quarter where less than 80 ms is left).
 pub fn deadline(sent: Moment, left: Duration) -> Moment {
-    sent + left.saturating_sub(given_up(left))
-}
-
-fn given_up(left: Duration) -> Duration {
-    left / DRIFT_PART + DRIFT_FIXED + REACTION.min(left / 4)
+    let given_up = left / DRIFT_PART + DRIFT_FIXED + REACTION.min(left / 4);
+    sent + left.saturating_sub(given_up)
 }
 
 /// The lease to ask for so that its holder may act for `span`: what the deadline gives up is added, and no less than every store takes.

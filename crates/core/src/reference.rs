@@ -112,6 +112,14 @@ pub struct Hold {
     pub expires: StoreTime,
 }
 
+/// What a request finds at one of its names.
+enum Found {
+    /// Free, or held by the owner of the request: with these fences.
+    Grantable(Block),
+    /// Held by another.
+    Busy(Box<Busy>),
+}
+
 /// One client that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
@@ -172,27 +180,23 @@ impl Reference {
         }
         let names = request.names.as_slice();
         let whole = names.len() == 1 || self.holds_all(now, request);
+        let mut blocks: SmallVec<[Block; 1]> = SmallVec::new();
         for name in names {
-            if let Some(refusal) = self.refusal(now, name, request, whole) {
-                if request.enlist && matches!(refusal, Ok(Acquired::Busy(_))) {
-                    self.enlist(now, name, request.request.client);
+            match self.find(now, name, request, whole)? {
+                Found::Grantable(block) => blocks.push(block),
+                Found::Busy(busy) => {
+                    if request.enlist {
+                        self.enlist(now, name, request.request.client);
+                    }
+                    return Ok(Acquired::Busy(busy));
                 }
-                return refusal;
             }
         }
-        let memory = self.memory;
-        let grants = names.iter().map(|name| {
+        let grants = names.iter().zip(blocks).map(|(name, block)| {
             let record = self.records.entry(name.clone()).or_default();
-            record.grant(now, request, memory)
+            record.grant(now, request, block)
         });
         Ok(Acquired::Granted(grants.collect()))
-    }
-
-    /// Why a name that is free cannot be granted: nobody counted its fences up to where they are.
-    fn unfit_fence(&self, now: StoreTime, name: &Name, last: Fence, request: &Acquire) -> Option<Error> {
-        let &Acquire { seen, clock: believed, .. } = request;
-        let fit = Reservation { memory: self.memory, last, seen, now, believed }.fit_block(request.block);
-        fit.is_none().then(|| unfit_fence(last.max(seen)).on_lock(name))
     }
 
     /// Whether this very request holds all its names.
@@ -209,32 +213,28 @@ impl Reference {
         matches!(request.owner, StoreOwner::Shared(_)) && request.names.as_slice().iter().all(held)
     }
 
-    /// Why a name cannot be had. `whole`: nothing else is asked for that its owner does not hold as well.
-    fn refusal(&self, now: StoreTime, name: &Name, request: &Acquire, whole: bool) -> Option<Result<Acquired, Error>> {
+    /// What a request finds at one of its names. `whole`: its owner holds all the other names as well.
+    fn find(&self, now: StoreTime, name: &Name, request: &Acquire, whole: bool) -> Result<Found, Error> {
         let record = self.records.get(name);
         let row = record.and_then(|record| record.rows.iter().find(|row| row.expires > now));
         let Some(record) = record.filter(|record| row.is_some() || record.cooldown_until > now) else {
             let last = record.map_or(Fence::NONE, |record| record.last);
-            return self.unfit_fence(now, name, last, request).map(Err);
+            let &Acquire { seen, clock: believed, .. } = request;
+            let block = Reservation { memory: self.memory, last, seen, now, believed }.reserve(request.block);
+            return block.map(Found::Grantable).ok_or_else(|| unfit_fence(last.max(seen)).on_lock(name));
         };
         if let Some(row) = row
             && row.owner == request.owner
             && !row.broken
         {
             let new = row.hold(request.request).is_none_or(|hold| hold.expires <= now);
-            return (new && !whole).then(|| {
+            if new && !whole {
                 let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
-                Err(Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name))
-            });
+                return Err(Error::new(ErrorKind::AlreadyHeld, "acquire", what).on_lock(name));
+            }
+            return Ok(Found::Grantable(row.block));
         }
-        let free_in = record.free_at().since(now);
-        let holder = row.map(|row| row.holder(now));
-        Some(Ok(Acquired::Busy(Box::new(Busy {
-            name: name.clone(),
-            holder,
-            free_in: Some(free_in),
-            notification: Notification::default(),
-        }))))
+        Ok(Found::Busy(Box::new(record.busy(now, name, row))))
     }
 
     fn enlist(&mut self, now: StoreTime, name: &Name, client: ClientId) {
@@ -442,19 +442,26 @@ impl Record {
         any
     }
 
-    fn grant(&mut self, now: StoreTime, request: &Acquire, memory: Memory) -> Granted {
+    /// Grants the name with the fences of `block` where it is free, else re-enters what its owner holds.
+    fn grant(&mut self, now: StoreTime, request: &Acquire, block: Block) -> Granted {
         self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
-        let ours = |row: &&mut Row| row.expires > now && row.owner == request.owner;
-        if let Some(row) = self.rows.iter_mut().find(ours) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.expires > now && row.owner == request.owner) {
             return row.enter(now, request);
         }
-        let &Acquire { seen, clock: believed, .. } = request;
-        let block = Reservation { memory, last: self.last, seen, now, believed }.block(request.block);
         self.last = block.last();
         self.left_by = None;
         self.rows.clear();
         self.rows.push(Row::taken(now, request, block));
         Granted { block, holds: 1, left: request.lease }
+    }
+
+    fn busy(&self, now: StoreTime, name: &Name, row: Option<&Row>) -> Busy {
+        Busy {
+            name: name.clone(),
+            holder: row.map(|row| row.holder(now)),
+            free_in: Some(self.free_at().since(now)),
+            notification: Notification::default(),
+        }
     }
 
     /// Keeps others out for so long, also when the lock is free before. It is the row `at` that wants so.

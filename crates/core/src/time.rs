@@ -103,10 +103,17 @@ impl StoreClock {
         Self { newest: (sent, at), furthest: Reading { sent, came, at } }
     }
 
-    /// A newer answer replaces an older one.
-    pub fn observe(&mut self, sent: Moment, at: StoreTime) {
-        if sent >= self.newest.0 {
+    /// An answer to something sent at `sent` came at `came` and carried the store's time `at`.
+    ///
+    /// The newest answer counts, and of a process that slept for longer than `limit` only one that shows a later time than expected:
+    /// an answer found late says too little of where the store's clock stands. A clock that went back leaves the bounds as they are.
+    pub fn observe(&mut self, sent: Moment, came: Moment, at: StoreTime, limit: Duration) {
+        if sent >= self.newest.0 && (came.since(sent) <= limit || at > self.latest(came)) {
             self.newest = (sent, at);
+        }
+        let floor = self.bounds(came).floor;
+        if at > floor || floor.since(at) > BELIEVED_AHEAD {
+            self.furthest = Reading { sent, came, at };
         }
     }
 
@@ -114,14 +121,6 @@ impl StoreClock {
     pub fn latest(&self, now: Moment) -> StoreTime {
         let (sent, at) = self.newest;
         at + now.since(sent)
-    }
-
-    /// An answer to something sent at `sent` is here at `now`, and carried `at`. A clock that went back leaves the bounds as they are.
-    pub fn reached(&mut self, sent: Moment, now: Moment, at: StoreTime) {
-        let ClockBounds { floor, .. } = self.bounds(now);
-        if at > floor || floor.since(at) > BELIEVED_AHEAD {
-            self.furthest = Reading { sent, came: now, at };
-        }
     }
 
     /// What the store's clock shows at `now`, if it was never set back.
@@ -150,6 +149,8 @@ mod tests {
         assert_eq!(Moment::from_nanos(0) + Duration::MAX, Moment::NEVER);
     }
 
+    const LIMIT: Duration = Duration::from_secs(1);
+
     fn at(seconds: u64) -> StoreTime {
         StoreTime::from_nanos(seconds * 1_000_000_000)
     }
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn an_older_answer_does_not_replace_a_newer_one() {
         let mut clock = StoreClock::new(now(10), now(11), at(1_000));
-        clock.observe(now(5), at(1));
+        clock.observe(now(5), now(5), at(1), LIMIT);
         assert_eq!(clock.latest(now(11)), at(1_001));
     }
 
@@ -177,11 +178,11 @@ mod tests {
             bounds(10_099, 10_202),
             "a hundredth slower or faster, and between asking and answer"
         );
-        clock.reached(now(200), now(200), at(6_500));
+        clock.observe(now(200), now(200), at(6_500), LIMIT);
         assert_eq!(clock.bounds(now(200)), bounds(10_099, 10_202), "an hour back");
         clock.skip(Duration::from_secs(1_000));
         assert_eq!(clock.bounds(now(1_200)), bounds(10_099, 10_202), "our wall clock decides nothing");
-        clock.reached(now(1_200), now(1_200), at(10_100));
+        clock.observe(now(1_200), now(1_200), at(10_100), LIMIT);
         assert_eq!(clock.bounds(now(1_200)), bounds(10_100, 10_100));
     }
 
@@ -189,10 +190,10 @@ mod tests {
     fn a_clock_that_was_days_ahead_by_mistake_binds_nobody() {
         const DAY: u64 = 86_400;
         let mut clock = StoreClock::new(now(0), now(0), at(100 * DAY));
-        clock.reached(now(0), now(0), at(109 * DAY));
-        clock.reached(now(0), now(0), at(101 * DAY));
+        clock.observe(now(0), now(0), at(109 * DAY), LIMIT);
+        clock.observe(now(0), now(0), at(101 * DAY), LIMIT);
         assert_eq!(clock.bounds(now(0)), bounds(109 * DAY, 109 * DAY), "eight days may be true");
-        clock.reached(now(0), now(0), at(101 * DAY - 1));
+        clock.observe(now(0), now(0), at(101 * DAY - 1), LIMIT);
         assert_eq!(clock.bounds(now(0)), bounds(101 * DAY - 1, 101 * DAY - 1));
     }
 
@@ -200,9 +201,9 @@ mod tests {
     fn of_two_answers_to_calls_of_one_moment_the_later_one_counts() {
         let (sent, at) = (Moment::from_nanos(10), StoreTime::from_nanos);
         let mut clock = StoreClock::new(sent, sent, at(1_000));
-        clock.observe(sent, at(1_500));
+        clock.observe(sent, sent, at(1_500), LIMIT);
         assert_eq!(clock.latest(Moment::from_nanos(30)), at(1_520));
-        clock.observe(Moment::from_nanos(20), at(900));
+        clock.observe(Moment::from_nanos(20), Moment::from_nanos(20), at(900), LIMIT);
         assert_eq!(clock.latest(Moment::from_nanos(30)), at(910), "a clock may have been set back");
         assert_eq!(clock.latest(sent), at(900), "and it is never read before it was asked");
     }

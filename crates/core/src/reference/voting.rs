@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Hints, Record, Reference, Row};
 use crate::fence::Fence;
 use crate::name::Name;
-use crate::port::{Acquire, Busy, Notification, Release, Released};
+use crate::port::{Acquire, Busy, Release, Released};
 use crate::quorum::clocks::is_near;
 use crate::quorum::member::{Ballot, Voted};
 use crate::time::StoreTime;
@@ -50,13 +50,7 @@ impl Reference {
         if free || row.is_some_and(|row| row.is_asked_by(ballot)) {
             return None;
         }
-        let free_in = Some(record.free_at().since(now));
-        Some(Busy {
-            name: name.clone(),
-            holder: row.map(|row| row.holder(now)),
-            free_in,
-            notification: Notification::default(),
-        })
+        Some(record.busy(now, name, row))
     }
 
     /// Whether the fences of a ballot are taken for a name. One that is executed twice is answered as it was the first time, unless

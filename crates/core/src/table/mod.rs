@@ -181,11 +181,7 @@ impl Table {
         self.jumped_meanwhile = self.jumped.saturating_sub(missed);
         if let Some(at) = answer.at() {
             let took = now.since(sent);
-            // An answer that a sleeping process finds late says too little of where the store's clock stands.
-            if took <= self.settings.call_limit || at > self.settings.clock.latest(now) {
-                self.settings.clock.observe(sent, at);
-            }
-            self.settings.clock.reached(sent, now, at);
+            self.settings.clock.observe(sent, now, at, self.settings.call_limit);
             self.round_trip = backoff::smoothed(self.round_trip, took);
         }
         match (what, answer) {

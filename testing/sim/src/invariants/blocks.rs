@@ -22,7 +22,7 @@ impl Blocks {
 
     /// The store grants a name that was free, at `now` on its clock, to one who has `seen` a fence.
     pub fn granted(&mut self, scene: &Scene<'_>, name: usize, block: Block, seen: Fence, now: StoreTime) -> Verdict {
-        let next = Fence::next(self.last[name], seen, now);
+        let next = self.last[name].max(seen).plus(1).max(Fence::at(now));
         self.last[name] = block.last();
         self.block[name] = Some(block);
         // A store that may have forgotten what was before begins a little further on.

@@ -205,7 +205,8 @@ impl Book {
 
     fn heard<T>(&mut self, sent: Moment, reply: &Reply<T>) {
         if let Ok(answered) = reply {
-            self.clock.get_or_insert(StoreClock::new(sent, sent, answered.at)).observe(sent, answered.at);
+            let clock = self.clock.get_or_insert(StoreClock::new(sent, sent, answered.at));
+            clock.observe(sent, sent, answered.at, Duration::ZERO);
         }
     }
 }
