@@ -68,6 +68,14 @@ impl Owner {
         }
     }
 
+    /// The owner as the store keeps it, for what this request takes.
+    pub fn in_store(&self, request: RequestId) -> StoreOwner {
+        match &self.0 {
+            Kind::Explicit(id) => StoreOwner::Shared(id.clone()),
+            Kind::Generated(_) => StoreOwner::Private(request),
+        }
+    }
+
     /// Whether it was made of random bits.
     pub fn is_generated(&self) -> bool {
         matches!(self.0, Kind::Generated(_))

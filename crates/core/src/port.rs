@@ -80,6 +80,26 @@ pub struct Acquire {
     pub about: Arc<About>,
 }
 
+impl Acquire {
+    /// Takes names for themselves, alone, with one fence each, whatever the time: set the other fields as needed.
+    pub fn new(names: Names, owner: StoreOwner, request: RequestId, lease: Duration) -> Self {
+        Self {
+            names,
+            owner,
+            request,
+            mode: Mode::Exclusive,
+            lease,
+            block: 1,
+            seen: Fence::NONE,
+            clock: ClockBounds::default(),
+            not_after: StoreTime::NEVER,
+            enlist: false,
+            kept: false,
+            about: Arc::default(),
+        }
+    }
+}
+
 /// One name granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Granted {

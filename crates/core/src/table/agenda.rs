@@ -11,7 +11,8 @@ const TOUCHED_KEPT: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     touched: VecDeque<Name>,
-    requests: Vec<(TicketId, AcquireRequest)>,
+    /// Tasks that start over with their request, as if they had just come.
+    pub(super) requests: Vec<(TicketId, AcquireRequest)>,
 }
 
 impl Agenda {
@@ -30,14 +31,5 @@ impl Agenda {
             self.touched.shrink_to(TOUCHED_KEPT);
         }
         name
-    }
-
-    /// A task starts over with its request, as if it had just come.
-    pub(super) fn begin_again(&mut self, id: TicketId, request: AcquireRequest) {
-        self.requests.push((id, request));
-    }
-
-    pub(super) fn next_request(&mut self) -> Option<(TicketId, AcquireRequest)> {
-        self.requests.pop()
     }
 }

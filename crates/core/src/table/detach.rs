@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Table;
+use super::entry::Entry;
 use super::losses::{lost, lost_by};
 use super::types::{HoldId, Outputs};
 use crate::error::{Error, ErrorKind};
@@ -22,7 +23,7 @@ impl Table {
         if self.time_left(now, name, hold).is_none() {
             return Err(self.loss(hold).map_or_else(|| lost("leave"), |report| lost_by("leave", report.loss)));
         }
-        let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else {
+        let Some(held) = self.entries.get(name).and_then(Entry::held) else {
             return Err(lost("leave"));
         };
         if held.holds.iter().any(|hold| hold.is_kept()) {
@@ -48,7 +49,7 @@ impl Table {
     /// Forgets a lease that [`Table::check_detach`] lets go at once. Whoever waits for it here asks the store from now on.
     pub fn detach(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.position(hold).is_some()) else { return };
-        self.guards -= entry.held.take().map_or(0, |held| held.holds.len());
+        self.guards -= entry.take_held().map_or(0, |held| held.holds.len());
         self.forget_failures(name);
         let before = out.len();
         self.agenda.touch(name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Entry, PendingAcquire, Phase};
+use super::entry::{Entry, State};
 use super::types::{AcquireRequest, Output, Outputs, TaskEffect, TicketId};
 use crate::error::{Error, ErrorKind};
 use crate::name::{Name, Names};
@@ -13,17 +13,11 @@ use crate::port::Busy;
 use crate::time::Moment;
 
 impl Table {
-    pub(super) fn acquire_many(
-        &mut self,
-        now: Moment,
-        id: TicketId,
-        names: &Arc<[Name]>,
-        want: AcquireRequest,
-        out: &mut Outputs,
-    ) {
+    pub(super) fn acquire_many(&mut self, now: Moment, id: TicketId, request: AcquireRequest, out: &mut Outputs) {
+        let Names::Many(names) = request.names.clone() else { return };
         let holds_one = |name: &&Name| {
-            let held = self.entries.get(*name).and_then(|entry| entry.held.as_deref());
-            held.is_some_and(|held| held.holder == want.owner && held.releasing.is_none() && now < held.deadline)
+            let held = self.entries.get(*name).and_then(Entry::held);
+            held.is_some_and(|held| held.holder == request.owner && now < held.deadline)
         };
         if let Some(name) = names.iter().find(holds_one) {
             let what = "this owner already holds one of the names; release it first, or take it alone to re-enter";
@@ -32,7 +26,7 @@ impl Table {
         }
         let home = names.iter().find(|name| !self.is_free_here(name, id)).unwrap_or(&names[0]).clone();
         self.groups.insert(id, home.clone());
-        self.enqueue(id, &home, want, out);
+        self.enqueue(id, &home, request, out);
         self.answer_tries(now, &home, out);
         self.group_tries(now, id, out);
     }
@@ -43,8 +37,8 @@ impl Table {
         let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.wait().queue.contains(id));
         // Where nothing is going on, the first in line asks at the end of this step.
         let once = |entry: &Entry| {
-            let is_busy = entry.held.is_some() || !entry.wait().phase.is_idle();
-            is_busy && entry.wait().queue.get(id).is_some_and(|ticket| ticket.want.once)
+            let is_busy = !matches!(entry.state, State::Idle);
+            is_busy && entry.wait().queue.get(id).is_some_and(|ticket| ticket.request.once)
         };
         if self.entries.get(&home).is_some_and(once) {
             self.try_among_others(now, id, &home, out);
@@ -56,10 +50,10 @@ impl Table {
 
     /// Nobody here holds it, asks for it or came for it before.
     fn is_free_here(&self, name: &Name, id: TicketId) -> bool {
-        self.entries.get(name).is_none_or(|entry| {
-            let unused = entry.held.is_none() && entry.wait().phase.is_idle();
-            let reserved = entry.held.is_none() && entry.wait().phase.is_reserved_for(id);
-            reserved || unused && entry.wait().head().is_none_or(|(head, _)| id < head)
+        self.entries.get(name).is_none_or(|entry| match entry.state {
+            State::Idle => entry.wait().queue.head().is_none_or(|(head, _)| id < head),
+            State::Reserved(group) => group == id,
+            _ => false,
         })
     }
 
@@ -73,8 +67,8 @@ impl Table {
         out: &mut Outputs,
     ) -> bool {
         let fits = |entry: &Entry| {
-            let want = entry.wait().queue.get(id).map(|ticket| &ticket.want);
-            entry.wait().pending.as_ref().zip(want).is_none_or(|(pending, want)| pending.fits(want))
+            let request = entry.wait().queue.get(id).map(|ticket| &ticket.request);
+            entry.wait().pending.as_ref().zip(request).is_none_or(|(pending, request)| pending.fits(request))
         };
         if !self.entries.get(home).is_some_and(fits) {
             self.withdraw(now, home, out);
@@ -82,9 +76,7 @@ impl Table {
         }
         let in_use = names.iter().find(|name| *name != home && !self.is_free_here(name, id)).cloned();
         if let Some(other) = in_use {
-            let asking = |entry: &Entry| {
-                matches!(entry.wait().phase, Phase::Acquiring | Phase::Reserved(_)) && entry.held.is_none()
-            };
+            let asking = |entry: &Entry| matches!(entry.state, State::Acquiring | State::Reserved(_));
             let soon_free = self.entries.get(&other).is_some_and(asking);
             let Some(entry) = self.entries.get_mut(home) else { return false };
             // Where the store keeps it waiting here, it stays while another merely asks there: two groups would drive each other
@@ -106,7 +98,7 @@ impl Table {
         }
         for name in names.iter().filter(|name| *name != home) {
             let entry = self.entries.entry(name.clone()).or_default();
-            entry.wait_mut().phase = Phase::Reserved(id);
+            entry.state = State::Reserved(id);
             self.agenda.touch(name);
         }
         true
@@ -117,7 +109,7 @@ impl Table {
         let until = names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.wait().yield_until).max();
         let until = until.unwrap_or_default();
         let Some(entry) = self.entries.get_mut(home) else { return false };
-        let once = entry.wait().head().is_some_and(|(_, ticket)| ticket.want.once);
+        let once = entry.wait().queue.head().is_some_and(|(_, ticket)| ticket.request.once);
         if until <= now || once || entry.wait().pending.is_some() {
             return false;
         }
@@ -128,13 +120,15 @@ impl Table {
 
     /// Leaves one queue for another. Where it becomes the first in line there, it sleeps in place of the one that was.
     fn move_to(&mut self, id: TicketId, from: &Name, to: &Name, out: &mut Outputs) {
-        let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.wait_mut().dequeue(id)) else { return };
+        let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.wait_mut().queue.remove(id)) else {
+            return;
+        };
         if let Some(entry) = self.entries.get_mut(from) {
-            entry.wait_mut().phase = Phase::Idle;
+            entry.state = State::Idle;
         }
         self.groups.insert(id, to.clone());
         let entry = self.entries.entry(to.clone()).or_default();
-        entry.wait_mut().enqueue(id, ticket);
+        entry.wait_mut().queue.insert(id, ticket);
         self.sleep_in_place(to, id, out);
         self.agenda.touch(to);
     }
@@ -146,21 +140,21 @@ impl Table {
         }
         let Some(entry) = self.entries.get_mut(home) else { return };
         let Some(pending) = entry.wait().pending.as_ref() else { return };
-        let (id, names, is_unsettled) = (pending.asker, pending.names.clone(), pending.unsettled_until.is_some());
+        let (id, names, is_unsettled) = (pending.asker, pending.call.names.clone(), pending.unsettled_until.is_some());
         let Some(ticket) = entry.wait().queue.get(id) else { return self.group_gone(now, home, out) };
-        let once = ticket.want.once;
+        let once = ticket.request.once;
         // An earlier sending may have been granted, and one of its names taken away since: the others are given back first.
         if is_unsettled && !once {
             return self.group_gone(now, home, out);
         }
         if let (true, Some(busy)) = (once, &busy) {
-            entry.wait_mut().dequeue(id);
+            entry.wait_mut().queue.remove(id);
             self.groups.remove(&id);
             out.push(Output::To(id, TaskEffect::Busy(Box::new(busy.clone()))));
             return self.group_gone(now, home, out);
         }
         entry.wait_mut().pending = None;
-        entry.wait_mut().phase = Phase::Idle;
+        entry.state = State::Idle;
         match busy {
             Some(busy) => {
                 self.refuse_tries(&busy.name, &busy, out);
@@ -197,11 +191,11 @@ impl Table {
         out: &mut Outputs,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.wait().phase.is_reserved_for(id) {
-            entry.wait_mut().phase = Phase::Idle;
+        if entry.is_reserved_for(id) {
+            entry.state = State::Idle;
         }
-        let first = entry.wait().head().is_some_and(|(head, _)| head == id);
-        if entry.wait().phase.is_idle() && entry.held.is_none() && first {
+        let first = entry.wait().queue.head().is_some_and(|(head, _)| head == id);
+        if matches!(entry.state, State::Idle) && first {
             self.await_turn(now, name, free_in, out);
         }
         self.agenda.touch(name);
@@ -211,8 +205,8 @@ impl Table {
     pub(super) fn unreserve(&mut self, id: TicketId, names: &Names) {
         let mut freed: SmallVec<[&Name; 4]> = SmallVec::new();
         for name in names.as_slice() {
-            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.wait().phase.is_reserved_for(id)) {
-                entry.wait_mut().phase = Phase::Idle;
+            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_reserved_for(id)) {
+                entry.state = State::Idle;
                 freed.push(name);
             }
         }
@@ -225,8 +219,8 @@ impl Table {
     pub(super) fn group_left(&mut self, now: Moment, id: TicketId, home: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(home) else { return };
         let asking = entry.wait().pending.as_ref().is_some_and(|pending| pending.is_group() && pending.asker == id);
-        match entry.wait().phase {
-            Phase::Acquiring if asking => {}
+        match entry.state {
+            State::Acquiring if asking => {}
             _ if asking => self.group_gone(now, home, out),
             _ => self.next_asker(home, true, out),
         }
@@ -237,16 +231,17 @@ impl Table {
     pub(super) fn group_gone(&mut self, now: Moment, home: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(home) else { return };
         let Some(pending) = entry.wait_mut().pending.take() else { return };
-        entry.wait_mut().phase = Phase::Idle;
+        entry.state = State::Idle;
         if pending.unsettled_until.is_none() {
-            self.unreserve(pending.asker, &pending.names);
+            self.unreserve(pending.asker, &pending.call.names);
             return self.agenda.touch(home);
         }
-        for name in pending.names.as_slice() {
+        for name in pending.call.names.as_slice() {
             let entry = self.entries.entry(name.clone()).or_default();
-            if name == home || entry.wait().phase.is_reserved_for(pending.asker) {
-                let (names, owner) = (Names::One(name.clone()), pending.owner.clone());
-                entry.wait_mut().pending = Some(PendingAcquire { names, owner, ..pending });
+            if name == home || entry.is_reserved_for(pending.asker) {
+                let mut single = pending.clone();
+                single.call.names = Names::One(name.clone());
+                entry.wait_mut().pending = Some(single);
                 self.withdraw(now, name, out);
             }
         }

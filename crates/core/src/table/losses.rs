@@ -4,24 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Held, Hold};
+use super::entry::Entry;
+use super::held::{Held, Hold};
 use super::types::{FailedRenewal, Loss, LossReport, Output, Outputs};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
 use crate::time::Moment;
 
-/// So many failed renewals of a lease are remembered.
+/// How many failed renewals of a lease are remembered.
 const FAILURES_MAX: usize = 3;
 
 impl Table {
-    /// Every guard of this lease is lost. Where the store may still have it, it is released when the last guard is gone: until
-    /// then it may only protect the work of one who has not noticed yet. Where the store may have it for longer than these guards
-    /// asked for, nobody waits that long: it is released as soon as they have had time to notice.
+    /// Every guard of this lease is lost. If the store may still have it, it is released when the last guard is gone: until then it
+    /// may protect the work of a task that has not noticed yet. If the store may have it for longer than these guards asked for, it
+    /// is released as soon as they have had time to notice.
     pub(super) fn lose_all(&mut self, now: Moment, name: &Name, loss: Loss, may_be_there: bool, out: &mut Outputs) {
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(held) = entry.held.take() else { return };
+        let Some(held) = entry.take_held() else { return };
         let mut release =
             (may_be_there || held.is_unsettled()).then(|| Arc::new(held.pending_release(client, name, now, false)));
         let given_back = release.take_if(|_| held.outlasts && loss == Loss::TimeEnded);
@@ -38,7 +39,7 @@ impl Table {
         self.agenda.touch(name);
     }
 
-    /// What is told of a guard that is lost now.
+    /// The report for a guard that is lost now.
     pub(super) fn report(&self, now: Moment, name: &Name, held: &Held, hold: &Hold, loss: Loss) -> Arc<LossReport> {
         let at = now - self.jumped;
         let left = if loss == Loss::Broken { held.deadline.since(now) } else { Duration::ZERO };
@@ -61,7 +62,7 @@ impl Table {
             failures.remove(0);
         }
         failures.push(failure.clone());
-        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        let held = self.entries.get(name).and_then(Entry::held);
         let left = held.map_or(Duration::ZERO, |held| held.deadline.since(now));
         out.push(Output::RenewalFailed(name.clone(), failure, left));
     }
@@ -75,12 +76,12 @@ impl Table {
     }
 }
 
-/// The error of one whose renewal too few servers answered.
+/// The error of a renewal that too few servers answered.
 pub(super) fn undecided() -> Error {
     Error::new(ErrorKind::NoQuorum, "renew", "too few servers answered to tell").with_outcome(Outcome::Unknown)
 }
 
-/// The error of one whose lock was lost, when the reason is not remembered.
+/// The error for a lock that was lost, when the reason is not remembered.
 pub(super) fn lost(operation: &'static str) -> Error {
     lost_because(operation, "the lock was lost before: its time had ended, or the store no longer had it")
 }

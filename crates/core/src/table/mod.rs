@@ -14,23 +14,26 @@
 
 mod acquire;
 mod agenda;
-mod attempt;
+mod cancel;
 mod detach;
 mod entry;
 mod groups;
-mod holds;
+mod held;
 mod losses;
 mod pending_release;
 mod progress;
 mod queue;
+mod reentry;
+mod refusal;
+mod release;
 mod renewal;
-mod timers;
 mod types;
 mod view;
+mod wait_state;
 mod waiters;
 mod withdrawal;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,20 +51,16 @@ use crate::name::Name;
 use crate::owner::RequestId;
 use crate::time::{Moment, StoreTime};
 use agenda::Agenda;
-use entry::{Entry, Phase};
+use entry::Entry;
 use pending_release::PendingRelease;
-use timers::Timers;
 use types::{CallKind, Numbers};
-
-/// A hold whose lock was lost, and what to release with the last guard of its lease.
-type LostHold = (Arc<LossReport>, Option<Arc<PendingRelease>>);
 
 /// The state of one client.
 #[derive(Debug)]
 pub struct Table {
     entries: HashMap<Name, Entry, FixedState>,
     /// Guards whose lock was lost, and what to release when the last guard of that lease is gone.
-    lost_holds: HashMap<HoldId, LostHold, FixedState>,
+    lost_holds: HashMap<HoldId, (Arc<LossReport>, Option<Arc<PendingRelease>>), FixedState>,
     /// What the last renewals of a lease failed with, since one succeeded.
     failures: HashMap<Name, SmallVec<[FailedRenewal; 1]>, FixedState>,
     /// How many guards hold a lock.
@@ -70,7 +69,8 @@ pub struct Table {
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
     extensions: BTreeMap<TicketId, PendingExtension>,
-    timers: Timers,
+    /// When each name next needs attention by itself. Its entry has the same time.
+    timers: BTreeSet<(Moment, Name)>,
     agenda: Agenda,
     settings: Settings,
     rng: Rng,
@@ -96,7 +96,7 @@ impl Table {
             guards: 0,
             groups: HashMap::with_hasher(hasher()),
             extensions: BTreeMap::new(),
-            timers: Timers::default(),
+            timers: BTreeSet::new(),
             agenda: Agenda::default(),
             rng: Rng::new(settings.seed),
             settings,
@@ -120,27 +120,23 @@ impl Table {
 
     /// Takes in what happened at `now`, and adds what is to be done to `out`.
     pub fn step(&mut self, now: Moment, input: Input, out: &mut Outputs) {
-        let before = out.len();
-        self.handle(now + self.jumped, input, out);
-        self.finish(now, before, out);
-    }
-
-    fn handle(&mut self, now: Moment, input: Input, out: &mut Outputs) {
+        let (before, at) = (out.len(), now + self.jumped);
         match input {
-            Input::Acquire(id, want) => self.acquire(now, id, want, out),
-            Input::Cancel(id, name) => self.cancel(now, id, &name, out),
-            Input::Woke(id, name) => self.woke(now, id, &name, out),
-            Input::Release(hold, name) => self.release_hold(now, hold, &name, out),
-            Input::Extend(id, hold, name, term) => self.extend(now, id, hold, &name, term, out),
-            Input::Answer(context, answer) => self.answer(now, context, answer, out),
-            Input::Unsent(context) => self.unsent(now, context, out),
-            Input::Hint(name) => self.hint(now, &name),
+            Input::Acquire(id, request) => self.acquire(at, id, request, out),
+            Input::Cancel(id, name) => self.cancel(at, id, &name, out),
+            Input::Woke(id, name) => self.woke(at, id, &name, out),
+            Input::Release(hold, name) => self.release_hold(at, hold, &name, out),
+            Input::Extend(id, hold, name, term) => self.extend(at, id, hold, &name, term, out),
+            Input::Answer(context, answer) => self.answer(at, context, answer, out),
+            Input::Unsent(context) => self.unsent(at, context, out),
+            Input::Hint(name) => self.hint(at, &name),
             Input::HintAll => self.hint_all(),
-            Input::HintHeld(name) => self.check_held(now, &name),
-            Input::Tick => self.tick(now, out),
-            Input::Jumped(ahead) => self.jumped(now, ahead, out),
-            Input::Close => self.close(now, out),
+            Input::HintHeld(name) => self.check_held(at, &name),
+            Input::Tick => self.tick(at, out),
+            Input::Jumped(ahead) => self.jumped(at, ahead, out),
+            Input::Close => self.close(at, out),
         }
+        self.finish(now, before, out);
     }
 
     /// A guard gives its hold back: the step for [`Input::Release`], without a copy of the name.
@@ -148,32 +144,6 @@ impl Table {
         let before = out.len();
         self.release_hold(now + self.jumped, hold, name, out);
         self.finish(now, before, out);
-    }
-
-    /// The end of every step, which began with `before` outputs: see `progress.rs`.
-    fn finish(&mut self, now: Moment, before: usize, out: &mut Outputs) {
-        let now = now + self.jumped;
-        while let Some((id, request)) = self.agenda.next_request() {
-            self.acquire_again(now, id, request, out);
-        }
-        self.advance(now, out);
-        self.convert_times(&mut out[before..]);
-    }
-
-    /// Tasks sleep by the client's clock, which knows nothing of what it missed.
-    fn convert_times(&self, outputs: &mut [Output]) {
-        if self.jumped.is_zero() {
-            return;
-        }
-        for output in outputs {
-            match output {
-                Output::To(_, types::TaskEffect::Sleep(until)) => *until = *until - self.jumped,
-                Output::To(_, types::TaskEffect::Call(sending))
-                | Output::ForHold(_, sending)
-                | Output::Background(sending) => sending.context.missed = self.jumped,
-                _ => {}
-            }
-        }
     }
 
     fn answer(&mut self, now: Moment, context: Context, answer: Answer, out: &mut Outputs) {
@@ -203,37 +173,11 @@ impl Table {
     /// The task that was to send a call was dropped first: the next in line takes over.
     pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
         match context.what {
-            what @ (CallKind::Acquire { .. } | CallKind::Watch { .. }) => {
-                let (name, number) = match what {
-                    CallKind::Acquire { name, number, .. } => (name, Some(number)),
-                    CallKind::Watch { name } => (name, None),
-                    _ => return,
-                };
-                let Some(entry) = self.entries.get_mut(&name) else { return };
-                let current = match number {
-                    None => matches!(entry.wait().phase, Phase::Subscribing),
-                    Some(number) => {
-                        entry.wait().phase.is_acquiring()
-                            && entry.wait().pending.as_ref().is_some_and(|pending| pending.number == number)
-                    }
-                };
-                if !current {
-                    return;
-                }
-                let group_gone = entry
-                    .wait()
-                    .pending
-                    .as_ref()
-                    .is_some_and(|pending| pending.is_group() && !entry.wait().queue.contains(pending.asker));
-                if group_gone {
-                    self.group_gone(now, &name, out);
-                } else {
-                    self.retry_acquire(&name);
-                }
-            }
+            CallKind::Acquire { name, number, .. } => self.call_unsent(now, &name, Some(number), out),
+            CallKind::Watch { name } => self.call_unsent(now, &name, None, out),
             CallKind::Extend { name, number, ticket, then, before } => {
                 self.extensions.remove(&ticket);
-                let held = self.entries.get_mut(&name).and_then(|entry| entry.live());
+                let held = self.entries.get_mut(&name).and_then(Entry::held_mut);
                 if let Some(held) = held.filter(|held| held.number == number) {
                     held.was_not_asked(context.sent, then.term(), before);
                 }
@@ -244,7 +188,7 @@ impl Table {
                     CallKind::Renew(_) => Answer::Renew(Err(error())),
                     _ => Answer::Release(Err(error())),
                 };
-                self.answer(now, Context::new(context.sent, what), answer, out);
+                self.answer(now, Context { sent: context.sent, missed: Duration::ZERO, what }, answer, out);
             }
         }
     }
@@ -258,7 +202,7 @@ impl Table {
         }
         // A re-entry that waits for a longer lease stands in no queue.
         for id in std::mem::take(&mut self.extensions).into_keys() {
-            out.push(Output::To(id, types::TaskEffect::Failed(closed_error())));
+            out.push(Output::To(id, TaskEffect::Failed(closed_error())));
         }
         let mut holds: Vec<HoldId> = self.lost_holds.keys().copied().collect();
         holds.sort();
@@ -274,7 +218,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let tickets: Vec<TicketId> = entry.wait().queue.iter().map(|(id, _)| id).collect();
         for id in tickets {
-            out.push(Output::To(id, types::TaskEffect::Failed(closed_error())));
+            out.push(Output::To(id, TaskEffect::Failed(closed_error())));
             self.cancel(now, id, name, out);
         }
         self.close_held(now, name, out);

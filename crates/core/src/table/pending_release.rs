@@ -6,14 +6,10 @@
 
 use std::time::Duration;
 
-use super::Table;
-use super::entry::Phase;
-use super::losses::lost;
-use super::types::{CallKind, Context, HoldId, Output, Outputs, Request, Sending};
+use super::types::{CallKind, HoldId, Output, Outputs, Request, Sending};
 use crate::backoff::{self, Rng};
-use crate::error::{Error, Outcome};
-use crate::name::Name;
-use crate::port::{Answered, Release, Released, Reply};
+use crate::error::Outcome;
+use crate::port::Release;
 use crate::time::{Moment, StoreTime};
 
 /// A margin after the last moment at which a late sending can be executed.
@@ -31,7 +27,7 @@ pub(crate) struct PendingRelease {
     /// By our own clock no such sending is executed after this, whatever the store's clock says; never, where that is not known.
     pub(crate) executed_by: Moment,
     /// When to send it; never, while it is under way.
-    again: Moment,
+    pub(crate) again: Moment,
     attempts: u32,
     was_sent: bool,
     /// An earlier sending may have been executed.
@@ -57,7 +53,7 @@ impl PendingRelease {
     pub(crate) fn send(&mut self, now: Moment, hold: Option<HoldId>) -> Box<Sending> {
         (self.again, self.was_sent) = (Moment::NEVER, true);
         let what = CallKind::Release { name: self.request.name.clone(), number: self.number, hold };
-        Box::new(Sending { context: Context::new(now, what), request: Request::Release(self.request.clone()) })
+        Sending::new(now, what, Request::Release(self.request.clone()))
     }
 
     /// Sends it where that is due. Returns whether it is over instead.
@@ -108,93 +104,9 @@ impl PendingRelease {
         if self.request.owner.is_shared() { self.again } else { self.again.min(self.over) }
     }
 
-    /// What the store may still have is over so much later.
+    /// What the store may still have is over later, by `span`.
     pub(crate) fn last_longer(&mut self, span: Duration) {
         self.over = self.over + span;
         self.executed_by = self.executed_by + span;
-    }
-}
-
-impl Table {
-    /// Releases a lease that nobody waits for, not before `at`.
-    pub(super) fn release_beside(&mut self, now: Moment, mut release: PendingRelease, at: Moment, out: &mut Outputs) {
-        release.again = at;
-        let name = release.request.name.clone();
-        self.entries.entry(name.clone()).or_default().wait_mut().releases.push(release);
-        self.send_releases(now, &name, out);
-        self.agenda.touch(&name);
-    }
-
-    /// Sends the releases of a name that are due, and forgets those that are over.
-    pub(super) fn send_releases(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let closed = self.closed;
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let mut is_over = |release: &mut PendingRelease| release.tick(now, closed, out);
-        if entry.held.as_mut().and_then(|held| held.releasing.as_deref_mut()).is_some_and(&mut is_over) {
-            entry.held = None;
-        }
-        let Some(wait) = entry.wait.as_deref_mut() else { return };
-        if let Phase::Withdrawing(release) = &mut wait.phase
-            && is_over(release)
-        {
-            wait.phase = Phase::Idle;
-        }
-        // These keep nobody from the name: one that is under way may be executed at any moment, and is waited for.
-        wait.releases.retain_mut(|release| !release.is_pausing() || !is_over(release));
-    }
-
-    /// Nobody may ask for the name before what was given up is released.
-    pub(super) fn release_first(&mut self, now: Moment, mut release: PendingRelease, out: &mut Outputs) {
-        let name = release.request.name.clone();
-        out.push(Output::Background(release.send(now, None)));
-        let wait = self.entries.entry(name.clone()).or_default().wait_mut();
-        wait.pending = None;
-        wait.phase = Phase::Withdrawing(Box::new(release));
-        self.agenda.touch(&name);
-    }
-
-    /// The store answered a release that no guard's lease waits for: settled, unless a late sending of the acquire may still be granted.
-    /// Where the lease was over before its release was answered, the guard that waits for that is told all the same.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
-    pub(super) fn released_beside(
-        &mut self,
-        now: Moment,
-        sent: Moment,
-        name: &Name,
-        number: u64,
-        hold: Option<HoldId>,
-        reply: Reply<Released>,
-        out: &mut Outputs,
-    ) {
-        if let Some(hold) = hold {
-            return out.push(Output::Released(hold, late_result(reply)));
-        }
-        let Some(wait) = self.entries.get_mut(name).and_then(|entry| entry.wait.as_deref_mut()) else { return };
-        let beside = wait.releases.iter().position(|release| release.number == number);
-        let release = match (&mut wait.phase, beside) {
-            (_, Some(at)) => &mut wait.releases[at],
-            (Phase::Withdrawing(release), None) if release.number == number => release,
-            _ => return,
-        };
-        match &reply {
-            Err(error) => release.failed(now, error.outcome(), &mut self.rng),
-            Ok(answered) if !release.is_settled(now, sent, answered.at) => {}
-            Ok(_) => match beside {
-                Some(at) => drop(wait.releases.swap_remove(at)),
-                None => (wait.phase, wait.attempts) = (Phase::Idle, 0),
-            },
-        }
-        if beside.is_some() && matches!(reply, Ok(Answered { result: Released::Released { .. }, .. })) {
-            self.hint_waiters(name);
-        }
-        self.agenda.touch(name);
-    }
-}
-
-/// What a guard is told when its release is answered after its lease was over and forgotten.
-fn late_result(reply: Reply<Released>) -> Result<Released, Error> {
-    match reply?.result {
-        Released::NotHeld => Err(lost("release")),
-        result => Ok(result),
     }
 }

@@ -1,23 +1,44 @@
-//! Who waits for a name here, first come first served.
+//! The tasks that wait for a name here, first come, first served.
 
 use std::collections::VecDeque;
 
-use super::entry::Ticket;
-use super::types::TicketId;
+use super::types::{AcquireRequest, TicketId};
+use crate::name::Names;
 use crate::time::Moment;
 
-/// Tickets in the order of their numbers, which is the order in which they came. The first has a place of its own, so that one who
-/// finds nobody before it costs no allocation. The ends are quick; leaving from the middle moves the shorter side.
+/// A task that waits for a name.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) request: AcquireRequest,
+    /// Errors are final from then on, unless the store has answered once. None until it is this task's turn to ask, or until the store
+    /// does not answer the task before it.
+    pub(crate) patience: Option<Moment>,
+}
+
+impl Ticket {
+    /// Whether a lease can be handed off to it in memory.
+    pub(crate) fn takes_handoff(&self) -> bool {
+        matches!(self.request.names, Names::One(_)) && self.request.allows_handoff()
+    }
+}
+
+/// Tickets in the order of their numbers, which is the order in which they came.
+///
+/// The first has a place of its own, so that a task that meets nobody costs no allocation. Both ends are quick; leaving from the middle
+/// moves the shorter side.
 #[derive(Debug)]
 pub(crate) struct Queue {
     first: Option<(TicketId, Ticket)>,
     rest: VecDeque<(TicketId, Ticket)>,
+    /// How many of them could take a lease that is handed off.
+    handoff_takers: u32,
 }
 
 impl Queue {
-    pub(crate) const EMPTY: Self = Self { first: None, rest: VecDeque::new() };
+    pub(crate) const EMPTY: Self = Self { first: None, rest: VecDeque::new(), handoff_takers: 0 };
 
     pub(crate) fn insert(&mut self, id: TicketId, ticket: Ticket) {
+        self.handoff_takers += u32::from(ticket.takes_handoff());
         match &mut self.first {
             None => self.first = Some((id, ticket)),
             // A group that comes over from another name's queue keeps its place by number.
@@ -36,13 +57,12 @@ impl Queue {
     }
 
     pub(crate) fn remove(&mut self, id: TicketId) -> Option<Ticket> {
-        if self.is_first(id) {
-            let next = self.rest.pop_front();
-            let (_, ticket) = std::mem::replace(&mut self.first, next)?;
-            return Some(ticket);
-        }
-        let at = self.position(id)?;
-        self.rest.remove(at).map(|(_, ticket)| ticket)
+        let (_, ticket) = match &self.first {
+            Some((first, _)) if *first == id => std::mem::replace(&mut self.first, self.rest.pop_front())?,
+            _ => self.rest.remove(position(&self.rest, id)?)?,
+        };
+        self.handoff_takers -= u32::from(ticket.takes_handoff());
+        Some(ticket)
     }
 
     pub(crate) fn head(&self) -> Option<(TicketId, &Ticket)> {
@@ -52,26 +72,34 @@ impl Queue {
     pub(crate) fn get(&self, id: TicketId) -> Option<&Ticket> {
         match &self.first {
             Some((first, ticket)) if *first == id => Some(ticket),
-            _ => self.position(id).map(|at| &self.rest[at].1),
+            _ => Some(&self.rest[position(&self.rest, id)?].1),
         }
     }
 
     pub(crate) fn get_mut(&mut self, id: TicketId) -> Option<&mut Ticket> {
-        if self.is_first(id) {
-            return self.first.as_mut().map(|(_, ticket)| ticket);
+        match &mut self.first {
+            Some((first, ticket)) if *first == id => Some(ticket),
+            _ => {
+                let at = position(&self.rest, id)?;
+                Some(&mut self.rest[at].1)
+            }
         }
-        self.position(id).map(|at| &mut self.rest[at].1)
     }
 
     pub(crate) fn contains(&self, id: TicketId) -> bool {
-        self.is_first(id) || self.position(id).is_some()
+        self.get(id).is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// The store has answered: those whose turn it was not have all their patience when it comes.
+    /// How many tasks could take a lease that is handed off.
+    pub(crate) fn handoff_takers(&self) -> u32 {
+        self.handoff_takers
+    }
+
+    /// The store has answered: tasks whose turn it was not have all their patience when it comes.
     pub(crate) fn end_patience(&mut self) {
         for (_, ticket) in self.iter_mut().filter(|(_, ticket)| ticket.patience != Some(Moment::NEVER)) {
             ticket.patience = None;
@@ -85,12 +113,8 @@ impl Queue {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TicketId, &Ticket)> {
         self.first.iter().chain(&self.rest).map(|(id, ticket)| (*id, ticket))
     }
+}
 
-    fn is_first(&self, id: TicketId) -> bool {
-        self.first.as_ref().is_some_and(|(first, _)| *first == id)
-    }
-
-    fn position(&self, id: TicketId) -> Option<usize> {
-        self.rest.binary_search_by_key(&id, |(other, _)| *other).ok()
-    }
+fn position(rest: &VecDeque<(TicketId, Ticket)>, id: TicketId) -> Option<usize> {
+    rest.binary_search_by_key(&id, |(other, _)| *other).ok()
 }

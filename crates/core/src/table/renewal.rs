@@ -6,9 +6,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Table;
-use super::entry::{Entry, Hold};
+use super::entry::Entry;
+use super::held::Hold;
 use super::losses::undecided;
-use super::types::{CallKind, Context, Loss, Output, Outputs, Request, Sending};
+use super::types::{CallKind, Loss, Output, Outputs, Request, Sending};
 use crate::error::Error;
 use crate::lease;
 use crate::name::Name;
@@ -22,9 +23,10 @@ impl Table {
     /// Does what is due: loses leases whose time is over, renews those that are needed for longer, sends releases again.
     pub(super) fn tick(&mut self, now: Moment, out: &mut Outputs) {
         let mut renewals = Vec::new();
-        while let Some(name) = self.timers.pop_due(now) {
+        while self.timers.first().is_some_and(|(due, _)| *due <= now) {
+            let Some((_, name)) = self.timers.pop_first() else { break };
             if let Some(entry) = self.entries.get_mut(&name) {
-                entry.timer.0 = Moment::NEVER;
+                entry.timer = Moment::NEVER;
                 self.due(now, &name, &mut renewals, out);
                 self.agenda.touch(&name);
             }
@@ -33,18 +35,18 @@ impl Table {
             let what =
                 CallKind::Renew(chunk.iter().map(|(renew, number)| (renew.lease.name.clone(), *number)).collect());
             let request = Request::Renew(chunk.iter().map(|(renew, _)| renew.clone()).collect());
-            out.push(Output::Background(Box::new(Sending { context: Context::new(now, what), request })));
+            out.push(Output::Background(Sending::new(now, what, request)));
         }
     }
 
     fn due(&mut self, now: Moment, name: &Name, renewals: &mut Vec<(Renew, u64)>, out: &mut Outputs) {
         self.send_releases(now, name, out);
-        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::held_mut) else { return };
         if now >= held.deadline {
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
         self.end_holds(now, name, out);
-        if let Some(held) = self.entries.get_mut(name).and_then(Entry::live)
+        if let Some(held) = self.entries.get_mut(name).and_then(Entry::held_mut)
             && now >= held.next_renewal()
         {
             held.check_due = Moment::NEVER;
@@ -63,7 +65,7 @@ impl Table {
 
     /// Guards that reached their own end are lost, though the lease may go on under others.
     fn end_holds(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
-        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::held_mut) else { return };
         if held.holds.iter().all(|hold| hold.end <= now) {
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
@@ -73,7 +75,7 @@ impl Table {
         }
         for hold in ended {
             self.guards -= 1;
-            let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
+            let Some(held) = self.entries.get(name).and_then(Entry::held) else { return };
             let report = self.report(now, name, held, &hold, Loss::TimeEnded);
             self.lost_holds.insert(hold.id, (report.clone(), None));
             out.push(Output::Lost(hold.id, name.clone(), report));
@@ -110,7 +112,8 @@ impl Table {
         out: &mut Outputs,
     ) {
         // A renewal that crossed a release is not a loss: the lease is no longer held, or is on its way back.
-        let Some(held) = self.entries.get_mut(name).and_then(Entry::live).filter(|held| held.number == number) else {
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::held_mut).filter(|held| held.number == number)
+        else {
             return;
         };
         held.renewing = false;
@@ -132,10 +135,10 @@ impl Table {
 
     /// Nothing is known of a renewal: the next is tried soon.
     fn not_renewed(&mut self, now: Moment, sent: Moment, name: &Name, error: Arc<Error>, out: &mut Outputs) {
-        let Some(held) = self.entries.get_mut(name).and_then(Entry::live) else { return };
+        let Some(held) = self.entries.get_mut(name).and_then(Entry::held_mut) else { return };
         held.renew_due = held.renew_due.min(lease::renew_again(now, held.short_of(now)));
         if !held.is_needed_longer() {
-            return; // it was but a check, and no hint is owed an answer
+            return; // it was only a check
         }
         self.renewal_failed(now, sent, name, error, out);
     }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::name::{Name, Names};
-use crate::options::Options;
+use crate::options::{Options, Term};
 use crate::owner::{ClientId, Owner};
 use crate::port::{About, Acquire, Acquired, Busy, Release, Released, Renew, Renewed, Reply};
 use crate::time::{Moment, StoreClock, StoreTime};
@@ -77,6 +77,15 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
+    /// Only kept leases of generated owners are handed off, and none that must stay taken for a while.
+    pub(crate) fn allows_handoff(&self) -> bool {
+        let options = &self.options;
+        self.owner.is_generated()
+            && matches!(options.term, Term::Kept(_))
+            && !options.budget.is_zero()
+            && options.at_least.is_zero()
+    }
+
     /// Until when it goes on trying while the store has not answered it once.
     pub(crate) fn patience(&self, now: Moment, usual: Duration) -> Moment {
         self.until.unwrap_or(now + usual)
@@ -159,11 +168,13 @@ pub struct Context {
     pub(crate) what: CallKind,
 }
 
-impl Context {
-    pub(crate) fn new(sent: Moment, what: CallKind) -> Self {
-        Self { sent, missed: Duration::ZERO, what }
+impl Sending {
+    pub(crate) fn new(now: Moment, what: CallKind, request: Request) -> Box<Self> {
+        Box::new(Self { context: Context { sent: now, missed: Duration::ZERO, what }, request })
     }
+}
 
+impl Context {
     /// Just before the call was sent, by the client's clock.
     pub fn sent(&self) -> Moment {
         self.sent - self.missed
@@ -206,7 +217,7 @@ impl AfterRenewal {
     /// What the lease is lengthened to.
     pub(crate) fn term(&self) -> Duration {
         match self {
-            Self::Enter(want) => want.options.term.lease(),
+            Self::Enter(request) => request.options.term.lease(),
             Self::Extend(_, term) => *term,
         }
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Entry, Held, Phase};
+use super::entry::{Entry, State};
+use super::held::Held;
 use super::types::{HoldId, LossReport};
 use crate::name::Name;
 use crate::owner::{Owner, RequestId};
@@ -14,7 +15,7 @@ use crate::time::Moment;
 impl Table {
     /// When the next [`Input::Tick`](super::Input::Tick) is due.
     pub fn next_timer(&self) -> Option<Moment> {
-        self.timers.first().map(|when| when - self.jumped)
+        self.timers.first().map(|(when, _)| *when - self.jumped)
     }
 
     /// How long a hold is still valid; none when it is not.
@@ -24,43 +25,38 @@ impl Table {
 
     /// The same at a moment in the table's time.
     pub(super) fn left_of(&self, now: Moment, name: &Name, hold: HoldId) -> Option<Duration> {
-        let held = self.entries.get(name)?.held.as_deref()?;
+        let held = self.entries.get(name)?.held()?;
         let end = held.holds.iter().find(|h| h.id == hold)?.end.min(held.deadline);
-        (now < end && held.releasing.is_none()).then(|| end.since(now))
+        (now < end).then(|| end.since(now))
     }
 
     /// Whether a hold is still counted as held; its time may be over before the table has noticed.
     pub fn is_held(&self, name: &Name, hold: HoldId) -> bool {
-        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
-        held.is_some_and(|held| held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold))
+        self.entries.get(name).is_some_and(|entry| entry.position(hold).is_some())
     }
 
     /// Whether this client holds a name validly for that owner; none where a lease of it may still be on its way back, and only asking
     /// for it will tell.
     pub fn holds_for(&self, now: Moment, name: &Name, owner: &Owner) -> Option<bool> {
         let Some(entry) = self.entries.get(name) else { return Some(false) };
-        match entry.held.as_deref() {
-            Some(held) if held.releasing.is_none() => Some(held.holder == *owner && now + self.jumped < held.deadline),
-            Some(_) => None,
-            None => {
-                let wait = entry.wait();
-                let is_open =
-                    wait.pending.is_some() || !wait.releases.is_empty() || matches!(wait.phase, Phase::Withdrawing(_));
-                (!is_open).then_some(false)
-            }
+        let wait = entry.wait();
+        match &entry.state {
+            State::Held(held) => Some(held.holder == *owner && now + self.jumped < held.deadline),
+            State::Releasing(_) | State::Withdrawing(_) => None,
+            _ => (wait.pending.is_none() && wait.releases.is_empty()).then_some(false),
         }
     }
 
     /// How many holds this client has of a name, seen from one of them.
     pub fn holds(&self, name: &Name, hold: HoldId) -> u32 {
-        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        let held = self.entries.get(name).and_then(Entry::held);
         held.filter(|held| held.holds.iter().any(|h| h.id == hold)).map_or(0, |held| held.holds.len() as u32)
     }
 
     /// The request under which the store counts what this client holds of a name, seen from one of its holds.
     pub fn request_of(&self, name: &Name, hold: HoldId) -> Option<RequestId> {
-        let held = self.entries.get(name)?.held.as_deref()?;
-        let is_there = held.releasing.is_none() && held.holds.iter().any(|h| h.id == hold);
+        let held = self.entries.get(name)?.held()?;
+        let is_there = held.holds.iter().any(|h| h.id == hold);
         is_there.then_some(RequestId { client: self.settings.client, number: held.number })
     }
 
@@ -68,9 +64,9 @@ impl Table {
     pub fn busy(&self, now: Moment, name: &Name) -> Option<Busy> {
         let now = now + self.jumped;
         let entry = self.entries.get(name)?;
-        match entry.held.as_deref() {
-            Some(held) if held.releasing.is_none() => Some(self.busy_here(now, name, held)),
-            _ => entry.wait().busy.as_deref().cloned(),
+        match entry.held() {
+            Some(held) => Some(self.busy_here(now, name, held)),
+            None => entry.wait().busy.as_deref().cloned(),
         }
     }
 
@@ -81,7 +77,7 @@ impl Table {
 
     /// How long a guard has held its lock, or had when it was lost.
     pub fn held_for(&self, now: Moment, name: &Name, hold: HoldId) -> Duration {
-        let held = self.entries.get(name).and_then(|entry| entry.held.as_deref());
+        let held = self.entries.get(name).and_then(Entry::held);
         let here = held.and_then(|held| Some((held, held.holds.iter().find(|h| h.id == hold)?)));
         match here {
             Some((held, hold)) => held.held_for(now + self.jumped, hold),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Table;
-use super::entry::{Phase, Ticket};
-use super::pending_release::PendingRelease;
-use super::types::{AcquireRequest, CallKind, Context, Output, Outputs, Request, Sending, TaskEffect, TicketId};
+use super::entry::State;
+use super::queue::Ticket;
+use super::types::{AcquireRequest, CallKind, Output, Outputs, Request, Sending, TaskEffect, TicketId};
 use crate::backoff;
 use crate::name::Name;
 use crate::options::WaitMode;
@@ -17,27 +17,29 @@ pub(super) const CHECK_PAUSE: Duration = Duration::from_millis(100);
 
 impl Table {
     /// A task waits for its turn.
-    pub(super) fn enqueue(&mut self, id: TicketId, name: &Name, want: AcquireRequest, out: &mut Outputs) {
+    pub(super) fn enqueue(&mut self, id: TicketId, name: &Name, request: AcquireRequest, out: &mut Outputs) {
         let entry = self.entries.entry(name.clone()).or_default();
-        entry.wait_mut().enqueue(id, Ticket { want, patience: None });
-        if let Phase::Sleeping(_) = entry.wait().phase {
-            self.sleep_in_place(name, id, out);
-        }
+        entry.wait_mut().queue.insert(id, Ticket { request, patience: None });
+        self.sleep_in_place(name, id, out);
         self.agenda.touch(name);
     }
 
     /// The first in line asks again, or what was asked for is withdrawn where nobody waits any more.
     pub(super) fn retry_acquire(&mut self, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.wait_mut().phase = Phase::Idle;
+        entry.state = State::Idle;
         self.agenda.touch(name);
     }
 
     /// Those who ask just once are refused when the store refused, or when another task here got it.
     pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
-        let Some(held) = entry.held.as_deref() else { return };
-        if entry.wait().queue.iter().any(|(_, ticket)| ticket.want.once) {
+        let held = match &entry.state {
+            State::Held(held) => held,
+            State::Releasing(releasing) => &releasing.held,
+            _ => return,
+        };
+        if entry.wait().queue.iter().any(|(_, ticket)| ticket.request.once) {
             let busy = self.busy_here(now, name, held);
             self.refuse_tries(name, &busy, out);
         }
@@ -46,9 +48,9 @@ impl Table {
     pub(super) fn refuse_tries(&mut self, name: &Name, busy: &Busy, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let once: Vec<TicketId> =
-            entry.wait().queue.iter().filter(|(_, ticket)| ticket.want.once).map(|(id, _)| id).collect();
+            entry.wait().queue.iter().filter(|(_, ticket)| ticket.request.once).map(|(id, _)| id).collect();
         for id in once {
-            entry.wait_mut().dequeue(id);
+            entry.wait_mut().queue.remove(id);
             self.groups.remove(&id);
             out.push(Output::To(id, TaskEffect::Busy(Box::new(busy.clone()))));
         }
@@ -57,10 +59,8 @@ impl Table {
     /// Nobody is going to ask for a while: those who ask just once are told so, with what is known.
     fn refuse_tries_now(&mut self, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
-        if entry.wait().queue.iter().any(|(_, ticket)| ticket.want.once) {
-            let unknown =
-                || Busy { name: name.clone(), holder: None, free_in: None, notification: Notification::default() };
-            let busy = entry.wait().busy.as_deref().cloned().unwrap_or_else(unknown);
+        if entry.wait().queue.iter().any(|(_, ticket)| ticket.request.once) {
+            let busy = entry.last_busy(name);
             self.refuse_tries(name, &busy, out);
         }
     }
@@ -73,12 +73,11 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some((id, ticket)) = entry.wait().queue.head() else { return self.retry_acquire(name) };
         let unheard = entry.wait().busy.as_ref().is_some_and(|busy| busy.notification == Notification::Never);
-        let notified = self.settings.hints && ticket.want.options.wait_mode == WaitMode::Notified && !unheard;
+        let notified = self.settings.hints && ticket.request.options.wait_mode == WaitMode::Notified && !unheard;
         if notified && !entry.wait().watched {
-            entry.wait_mut().phase = Phase::Subscribing;
-            let context = Context::new(now, CallKind::Watch { name: name.clone() });
-            let request = Request::Watch(name.clone());
-            return out.push(Output::To(id, TaskEffect::Call(Box::new(Sending { context, request }))));
+            entry.state = State::Subscribing;
+            let sending = Sending::new(now, CallKind::Watch { name: name.clone() }, Request::Watch(name.clone()));
+            return out.push(Output::To(id, TaskEffect::Call(sending)));
         }
         let until = if entry.wait().yield_until > now {
             entry.wait().yield_until
@@ -89,7 +88,7 @@ impl Table {
                 && entry.wait().busy.as_ref().is_some_and(|busy| busy.notification == Notification::Sure);
             now + backoff::until_recheck(&mut self.rng, free_in, sure)
         };
-        entry.wait_mut().phase = Phase::Sleeping(until);
+        entry.state = State::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
@@ -99,14 +98,14 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some((id, _)) = entry.wait().queue.head() else { return self.retry_acquire(name) };
         let until = now + backoff::retry_pause(&mut self.rng, entry.wait().attempts.saturating_sub(1));
-        entry.wait_mut().phase = Phase::Sleeping(until);
+        entry.state = State::Sleeping(until);
         out.push(Output::To(id, TaskEffect::Sleep(until)));
     }
 
     /// After the first in line has gone, the next one sleeps in its place.
     pub(super) fn next_asker(&mut self, name: &Name, slept: bool, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Phase::Sleeping(until) = entry.wait().phase else { return };
+        let State::Sleeping(until) = entry.state else { return };
         match entry.wait().queue.head() {
             None => self.retry_acquire(name),
             Some((next, _)) if slept => out.push(Output::To(next, TaskEffect::Sleep(until))),
@@ -117,20 +116,19 @@ impl Table {
     /// One who asks just once meets others that wait: the first in line asks for both now. Where nobody is to ask for a while, it is
     /// told that the name is busy.
     pub(super) fn try_among_others(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        let Some(entry) = self.entries.get(name) else { return };
-        let pausing =
-            entry.held.as_deref().and_then(|held| held.releasing.as_deref()).is_some_and(PendingRelease::is_pausing);
-        let others_first = entry.held.is_none() && entry.wait().yield_until > now && !entry.wait().phase.is_acquiring();
-        if pausing || others_first || matches!(entry.wait().phase, Phase::Withdrawing(_)) {
-            let unknown =
-                || Busy { name: name.clone(), holder: None, free_in: None, notification: Notification::default() };
-            let busy = entry.wait().busy.as_deref().cloned().unwrap_or_else(unknown);
-            if let Some(entry) = self.entries.get_mut(name) {
-                entry.wait_mut().dequeue(id);
-            }
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let nobody_asks = match &entry.state {
+            State::Withdrawing(_) => true,
+            State::Releasing(releasing) => releasing.release.is_pausing(),
+            State::Held(_) | State::Acquiring => false,
+            _ => entry.wait().yield_until > now,
+        };
+        if nobody_asks {
+            let busy = entry.last_busy(name);
+            entry.wait_mut().queue.remove(id);
             return out.push(Output::To(id, TaskEffect::Busy(Box::new(busy))));
         }
-        if let Phase::Sleeping(_) = entry.wait().phase {
+        if let State::Sleeping(_) = entry.state {
             self.retry_acquire(name);
         }
     }
@@ -145,7 +143,7 @@ impl Table {
     pub(super) fn check_held(&mut self, now: Moment, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let from = now.max(entry.wait().check_from);
-        match entry.live() {
+        match entry.held_mut() {
             // What is about to end is known soon enough, and is less than stores take.
             Some(held) if held.check_due == Moment::NEVER && held.deadline > from + CHECK_PAUSE * 2 => {
                 held.check_due = from;
@@ -160,7 +158,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.wait_mut().hinted = true;
         entry.wait_mut().turns = 0;
-        if let Phase::Sleeping(_) = entry.wait().phase {
+        if let State::Sleeping(_) = entry.state {
             entry.wait_mut().yield_until = Moment::default();
             self.retry_acquire(name);
         }
@@ -179,15 +177,10 @@ impl Table {
     /// One who came back with an older ticket may be the first in line: it sleeps in place of the one that was.
     pub(super) fn sleep_in_place(&mut self, name: &Name, id: TicketId, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
-        if let (Phase::Sleeping(until), Some((head, _))) = (&entry.wait().phase, entry.wait().head())
+        if let (State::Sleeping(until), Some((head, _))) = (&entry.state, entry.wait().queue.head())
             && head == id
         {
             out.push(Output::To(id, TaskEffect::Sleep(*until)));
         }
-    }
-
-    pub(super) fn refuse_here(&self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
-        let Some(held) = self.entries.get(name).and_then(|entry| entry.held.as_deref()) else { return };
-        out.push(Output::To(id, TaskEffect::Busy(Box::new(self.busy_here(now, name, held)))));
     }
 }

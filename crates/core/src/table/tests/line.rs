@@ -454,7 +454,7 @@ fn a_line_keeps_the_order_of_tickets_wherever_they_come_from_and_go() {
         let (names, owner) = (Names::One(named("a")), fresh(1));
         let want =
             AcquireRequest { names, owner, options: options.clone(), about: Arc::default(), once: false, until: None };
-        crate::table::entry::Ticket { want, patience: None }
+        crate::table::queue::Ticket { request: want, patience: None }
     };
     let mut queue = crate::table::queue::Queue::EMPTY;
     for at in [2, 4, 5, 0, 3, 1] {
