@@ -83,7 +83,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let seen = entry.seen;
         let wait = entry.wait_mut();
-        let takers = wait.queue.handoff_takers();
+        let takers = wait.queue.handoff_takers;
         let Some(Ticket { request, patience }) = wait.queue.get_mut(id) else { return };
         if wait.pending.as_ref().is_some_and(|pending| !pending.fits(request)) {
             return self.withdraw(now, name, out);
@@ -224,6 +224,7 @@ impl Table {
         }
         entry.seen = entry.seen.max(grant.block.first);
         entry.state = State::Held(Box::new(held));
+        entry.tidy(now);
         Grant { entered: grant.holds > 1, ..hold }
     }
 

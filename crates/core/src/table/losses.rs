@@ -6,11 +6,20 @@ use std::time::Duration;
 use super::Table;
 use super::entry::Entry;
 use super::held::{Held, Hold};
+use super::pending_release::PendingRelease;
 use super::types::{FailedRenewal, Loss, LossReport, Output, Outputs};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease;
 use crate::name::Name;
 use crate::time::Moment;
+
+/// A guard whose lock was lost, until it is dropped.
+#[derive(Debug)]
+pub(super) struct LostHold {
+    pub(super) report: Arc<LossReport>,
+    /// What to release with the last guard of the lease.
+    pub(super) release: Option<Arc<PendingRelease>>,
+}
 
 /// How many failed renewals of a lease are remembered.
 const FAILURES_MAX: usize = 3;
@@ -29,7 +38,7 @@ impl Table {
         self.guards -= held.holds.len();
         for hold in &held.holds {
             let report = self.report(now, name, &held, hold, loss);
-            self.lost_holds.insert(hold.id, (report.clone(), release.clone()));
+            self.lost_holds.insert(hold.id, LostHold { report: report.clone(), release: release.clone() });
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.forget_failures(name);

@@ -52,15 +52,15 @@ use crate::owner::RequestId;
 use crate::time::{Moment, StoreTime};
 use agenda::Agenda;
 use entry::Entry;
-use pending_release::PendingRelease;
+use losses::LostHold;
 use types::{CallKind, Numbers};
 
 /// The state of one client.
 #[derive(Debug)]
 pub struct Table {
     entries: HashMap<Name, Entry, FixedState>,
-    /// Guards whose lock was lost, and what to release when the last guard of that lease is gone.
-    lost_holds: HashMap<HoldId, (Arc<LossReport>, Option<Arc<PendingRelease>>), FixedState>,
+    /// Guards whose lock was lost.
+    lost_holds: HashMap<HoldId, LostHold, FixedState>,
     /// What the last renewals of a lease failed with, since one succeeded.
     failures: HashMap<Name, SmallVec<[FailedRenewal; 1]>, FixedState>,
     /// How many guards hold a lock.
@@ -207,7 +207,7 @@ impl Table {
         let mut holds: Vec<HoldId> = self.lost_holds.keys().copied().collect();
         holds.sort();
         for hold in holds {
-            let release = self.lost_holds.get_mut(&hold).and_then(|(_, release)| release.take());
+            let release = self.lost_holds.get_mut(&hold).and_then(|lost| lost.release.take());
             if let Some(release) = release.and_then(Arc::into_inner) {
                 self.release_beside(now, release, now, out);
             }

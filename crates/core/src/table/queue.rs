@@ -31,7 +31,7 @@ pub(crate) struct Queue {
     first: Option<(TicketId, Ticket)>,
     rest: VecDeque<(TicketId, Ticket)>,
     /// How many of them could take a lease that is handed off.
-    handoff_takers: u32,
+    pub(crate) handoff_takers: u32,
 }
 
 impl Queue {
@@ -92,11 +92,6 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
-    }
-
-    /// How many tasks could take a lease that is handed off.
-    pub(crate) fn handoff_takers(&self) -> u32 {
-        self.handoff_takers
     }
 
     /// The store has answered: tasks whose turn it was not have all their patience when it comes.

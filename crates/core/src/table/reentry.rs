@@ -33,7 +33,7 @@ impl Table {
         let hold = HoldId(self.numbers.next());
         let Some(held) = self.entries.get_mut(name).and_then(Entry::held_mut) else { return };
         let long_enough = match request.options.term {
-            Term::Kept(_) => held.needed_until() > held.deadline,
+            Term::Kept(_) => held.is_needed_longer(),
             Term::Fixed(term) => lease::deadline(now, term) <= held.deadline,
         };
         // A generated owner lives in this process alone: its fixed time is of no use to anybody after that.

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::Table;
 use super::entry::{Entry, Releasing, State};
-use super::losses::{lost, lost_by};
+use super::losses::{LostHold, lost, lost_by};
 use super::pending_release::PendingRelease;
 use super::types::{HoldId, Loss, Output, Outputs, TaskEffect};
 use crate::backoff;
@@ -19,9 +19,9 @@ impl Table {
     /// A guard gives its hold back.
     pub(super) fn release_hold(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         if !self.lost_holds.is_empty()
-            && let Some((report, release)) = self.lost_holds.remove(&hold)
+            && let Some(lost) = self.lost_holds.remove(&hold)
         {
-            return self.release_lost(now, hold, report.loss, release, out);
+            return self.release_lost(now, hold, lost.report.loss, lost.release, out);
         }
         let entry = self.entries.get_mut(name);
         let at = entry.as_ref().and_then(|entry| entry.position(hold));
@@ -163,7 +163,7 @@ impl Table {
         for hold in holds {
             let Some(held) = self.entries.get(name).and_then(Entry::held) else { return };
             let report = self.report(now, name, held, &hold, Loss::Closed);
-            self.lost_holds.insert(hold.id, (report.clone(), None));
+            self.lost_holds.insert(hold.id, LostHold { report: report.clone(), release: None });
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.start_release(now, name, None, out);

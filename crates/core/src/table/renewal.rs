@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Table;
 use super::entry::Entry;
 use super::held::Hold;
-use super::losses::undecided;
+use super::losses::{LostHold, undecided};
 use super::types::{CallKind, Loss, Output, Outputs, Request, Sending};
 use crate::error::Error;
 use crate::lease;
@@ -77,7 +77,7 @@ impl Table {
             self.guards -= 1;
             let Some(held) = self.entries.get(name).and_then(Entry::held) else { return };
             let report = self.report(now, name, held, &hold, Loss::TimeEnded);
-            self.lost_holds.insert(hold.id, (report.clone(), None));
+            self.lost_holds.insert(hold.id, LostHold { report: report.clone(), release: None });
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
     }
@@ -152,8 +152,8 @@ impl Table {
         for entry in self.entries.values_mut() {
             entry.last_longer(ahead);
         }
-        for (_, release) in self.lost_holds.values_mut() {
-            if let Some(release) = release.as_mut().and_then(Arc::get_mut) {
+        for lost in self.lost_holds.values_mut() {
+            if let Some(release) = lost.release.as_mut().and_then(Arc::get_mut) {
                 release.last_longer(ahead);
             }
         }

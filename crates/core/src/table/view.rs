@@ -72,7 +72,7 @@ impl Table {
 
     /// How a hold was lost, if it was and its guard is still there.
     pub fn loss(&self, hold: HoldId) -> Option<&Arc<LossReport>> {
-        self.lost_holds.get(&hold).map(|(report, _)| report)
+        self.lost_holds.get(&hold).map(|lost| &lost.report)
     }
 
     /// How long a guard has held its lock, or had when it was lost.

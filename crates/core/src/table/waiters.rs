@@ -39,7 +39,8 @@ impl Table {
             State::Releasing(releasing) => &releasing.held,
             _ => return,
         };
-        if entry.wait().queue.iter().any(|(_, ticket)| ticket.request.once) {
+        let Some(wait) = &entry.wait else { return };
+        if wait.queue.iter().any(|(_, ticket)| ticket.request.once) {
             let busy = self.busy_here(now, name, held);
             self.refuse_tries(name, &busy, out);
         }
