@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::port::{About, Acquire, ClientId, Mode, Names, RequestId, StoreOwner, StoreTime};
-use leasehold::{Client, Fence, Guard, Name, Store};
+use leasehold::port::{About, Acquire, ClientId, Names, RequestId, StoreOwner};
+use leasehold::{Client, Guard, Name, Store};
 use leasehold_memory::{Config, Memory};
 
 use crate::figure::Figure;
@@ -96,18 +96,8 @@ fn store_alone() -> f64 {
         let request = RequestId { client, number: number as u64 };
         let name = Name::new(format!("kept-{number}")).expect("a name");
         let call = store.acquire(Acquire {
-            names: Names::One(name),
-            owner: StoreOwner::Private(request),
-            request,
-            mode: Mode::Exclusive,
-            lease: Duration::from_secs(30),
-            block: 1,
-            seen: Fence::NONE,
-            clock: Default::default(),
-            not_after: StoreTime::NEVER,
-            enlist: false,
-            kept: false,
             about: about.clone(),
+            ..Acquire::new(Names::One(name), StoreOwner::Private(request), request, Duration::from_secs(30))
         });
         drop(call);
     }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::port::{
-    About, Acquire, Acquired, ClientId, Mode, Names, Release, ReleaseScope, Released, RequestId, StoreOwner, StoreTime,
-};
+use leasehold::port::{About, Acquire, Acquired, ClientId, Names, Release, Released, RequestId, StoreOwner};
 use leasehold::{Fence, Name, Store};
 use leasehold_file::{Config, File};
 
@@ -41,31 +39,13 @@ impl Port {
 
     fn ask(&self, name: Name, request: RequestId) -> Acquire {
         Acquire {
-            names: Names::One(name),
-            owner: StoreOwner::Private(request),
-            request,
-            mode: Mode::Exclusive,
-            lease: Duration::from_secs(30),
-            block: 1,
-            seen: Fence::NONE,
-            clock: Default::default(),
-            not_after: StoreTime::NEVER,
-            enlist: false,
             kept: true,
             about: self.about.clone(),
+            ..Acquire::new(Names::One(name), StoreOwner::Private(request), request, Duration::from_secs(30))
         }
     }
 }
 
 fn give(name: Name, request: RequestId, fence: Fence) -> Release {
-    Release {
-        client: CLIENT,
-        name,
-        owner: StoreOwner::Private(request),
-        fence: Some(fence),
-        scope: ReleaseScope::Hold(request),
-        last_used: Some(fence),
-        cooldown: Duration::ZERO,
-        rejoin: false,
-    }
+    Release { fence: Some(fence), last_used: Some(fence), ..Release::hold(name, StoreOwner::Private(request), request) }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, Break, ClientId, Granted, Inspected, Lease, Mode, Names, Release, ReleaseScope, Released, Renew,
-    Renewed, RequestId, StoreOwner, StoreTime,
+    Acquire, Acquired, Break, ClientId, Granted, Inspected, Lease, Names, Release, Released, Renew, Renewed, RequestId,
+    StoreOwner, StoreTime,
 };
 use leasehold::{Error, Fence, Name, Store};
 
@@ -58,20 +58,7 @@ impl Hand {
 
     /// The same by a request of the caller's choice.
     pub fn asking_by(&self, name: &str, request: RequestId) -> Acquire {
-        Acquire {
-            names: Names::One(named(name)),
-            owner: StoreOwner::Private(request),
-            request,
-            mode: Mode::Exclusive,
-            lease: LONG,
-            block: 1,
-            seen: Fence::NONE,
-            clock: Default::default(),
-            not_after: StoreTime::NEVER,
-            enlist: false,
-            kept: false,
-            about: Arc::default(),
-        }
+        Acquire::new(Names::One(named(name)), StoreOwner::Private(request), request, LONG)
     }
 
     /// The same under an owner that others may share.
@@ -82,14 +69,9 @@ impl Hand {
     /// Gives back the hold that a request took.
     pub fn giving(&self, taken: &Acquire, fence: Option<Fence>) -> Release {
         Release {
-            client: self.client,
-            name: taken.names.first().clone(),
-            owner: taken.owner.clone(),
             fence,
-            scope: ReleaseScope::Hold(taken.request),
             last_used: fence,
-            cooldown: Duration::ZERO,
-            rejoin: false,
+            ..Release::hold(taken.names.first().clone(), taken.owner.clone(), taken.request)
         }
     }
 

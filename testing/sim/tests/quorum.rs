@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backoff::Rng;
-use leasehold_core::port::{Acquire, Answered, Busy, Holder, Mode, Notification, Released, Reply};
+use leasehold_core::port::{Acquire, Answered, Busy, Holder, Notification, Released, Reply};
 use leasehold_core::quorum::{Attempt, Clocks, Hold, PerServer, Rules, Sweep, Verdict, Vote, Voted, VotingStatus};
 use leasehold_core::{
     ClientId, Error, ErrorKind, Fence, Moment, Name, Names, Outcome, RequestId, StoreOwner, StoreTime,
@@ -37,18 +37,13 @@ fn clocks(servers: usize, now: u64) -> Clocks {
 fn request(names: &[Name]) -> Acquire {
     let client = ClientId([1, 2]);
     Acquire {
-        names: Names::new(names.to_vec()).expect("names"),
-        owner: StoreOwner::Private(RequestId { client, number: 1 }),
-        request: RequestId { client, number: 1 },
-        mode: Mode::Exclusive,
-        lease: Duration::from_secs(30),
-        block: 1,
-        seen: Fence::NONE,
-        clock: Default::default(),
-        not_after: StoreTime::NEVER,
-        enlist: false,
         kept: true,
-        about: Default::default(),
+        ..Acquire::new(
+            Names::new(names.to_vec()).expect("names"),
+            StoreOwner::Private(RequestId { client, number: 1 }),
+            RequestId { client, number: 1 },
+            Duration::from_secs(30),
+        )
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::clocks::{Clocks, is_near};
 use super::epoch::VotingStatus;
 use super::member::{Ballot, Vote, Voted};
-use super::{PerServer, Rules, Said};
+use super::{PerServer, ReplicaReply, Rules, Said};
 use crate::backoff::Rng;
 use crate::error::{Error, Outcome};
 use crate::fence::{Block, Fence};
-use crate::port::{Acquire, Answered, Busy, Granted, Release, ReleaseScope, Reply};
+use crate::port::{Acquire, Answered, Busy, Granted, Release, Reply};
 use crate::time::{Moment, StoreTime};
 
 /// So often the fences may be proposed anew in one attempt.
@@ -68,26 +68,15 @@ struct ReplicaState {
     touched: bool,
     /// It held them, whatever it said after that.
     had: bool,
-    said: Option<ReplicaReply>,
-}
-
-#[derive(Clone, Debug)]
-enum ReplicaReply {
-    Vote {
-        sent: Moment,
-        vote: Vote,
-    },
-    Failed(Error),
-    /// It was not asked, or not waited for.
-    Silent,
+    said: Option<ReplicaReply<Vote>>,
 }
 
 impl ReplicaState {
     fn votes_for(&self) -> Option<Moment> {
         match &self.said {
-            Some(ReplicaReply::Vote {
+            Some(ReplicaReply::Answered {
                 sent,
-                vote: Vote { standing: VotingStatus::Votes, voted: Voted::Took { left } },
+                answer: Vote { standing: VotingStatus::Votes, voted: Voted::Took { left } },
             }) => Some(*sent + *left),
             _ => None,
         }
@@ -95,13 +84,13 @@ impl ReplicaState {
 
     /// The names are ours there, and it votes, but for no fence that was proposed.
     fn holds(&self) -> bool {
-        let Some(ReplicaReply::Vote { vote, .. }) = &self.said else { return false };
+        let Some(ReplicaReply::Answered { answer: vote, .. }) = &self.said else { return false };
         vote.standing.votes() && matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. })
     }
 
     fn busy(&self) -> Option<&Busy> {
         match &self.said {
-            Some(ReplicaReply::Vote { vote: Vote { voted: Voted::Busy(busy), .. }, .. }) => Some(busy),
+            Some(ReplicaReply::Answered { answer: Vote { voted: Voted::Busy(busy), .. }, .. }) => Some(busy),
             _ => None,
         }
     }
@@ -109,7 +98,7 @@ impl ReplicaState {
     /// It does not have the names, as far as is known, and may vote for them yet.
     fn is_vacant(&self) -> bool {
         match &self.said {
-            Some(ReplicaReply::Vote { vote, .. }) => {
+            Some(ReplicaReply::Answered { answer: vote, .. }) => {
                 vote.standing.votes() && matches!(vote.voted, Voted::Busy(_) | Voted::TooLate)
             }
             Some(ReplicaReply::Failed(error)) => error.is_retryable(),
@@ -119,7 +108,7 @@ impl ReplicaState {
 
     /// It answered, and its vote does not count for this attempt.
     fn is_without(&self) -> bool {
-        matches!(self.said, Some(ReplicaReply::Vote { .. })) && self.votes_for().is_none()
+        matches!(self.said, Some(ReplicaReply::Answered { .. })) && self.votes_for().is_none()
     }
 
     /// Why it cannot be asked for a vote, now or later.
@@ -134,18 +123,18 @@ impl ReplicaState {
     fn is_silent(&self) -> bool {
         match &self.said {
             Some(ReplicaReply::Silent) | None => true,
-            Some(ReplicaReply::Vote { vote, .. }) => matches!(vote.voted, Voted::TooLate),
+            Some(ReplicaReply::Answered { answer: vote, .. }) => matches!(vote.voted, Voted::TooLate),
             Some(ReplicaReply::Failed(_)) => false,
         }
     }
 
     fn is_up(&self) -> bool {
-        matches!(&self.said, Some(ReplicaReply::Vote { vote, .. }) if vote.standing.votes())
+        matches!(&self.said, Some(ReplicaReply::Answered { answer: vote, .. }) if vote.standing.votes())
     }
 
     /// It said last that it does not have the names for us.
     fn refused(&self) -> bool {
-        matches!(&self.said, Some(ReplicaReply::Vote { vote, .. }) if matches!(vote.voted, Voted::Busy(_) | Voted::TooLate))
+        matches!(&self.said, Some(ReplicaReply::Answered { answer: vote, .. }) if matches!(vote.voted, Voted::Busy(_) | Voted::TooLate))
     }
 
     /// Until when ballots can still be executed there, if so.
@@ -267,7 +256,7 @@ impl Attempt {
             Ok(Answered { result: vote, .. }) => {
                 seat.open = seat.open.saturating_sub(1);
                 seat.had |= matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. });
-                ReplicaReply::Vote { sent, vote }
+                ReplicaReply::Answered { sent, answer: vote }
             }
             // It was not sent, or may be executed until its `not_after`.
             Err(error) => {
@@ -328,7 +317,7 @@ impl Attempt {
             return Vec::new();
         }
         let known = self.seats.iter().filter_map(|seat| match &seat.said {
-            Some(ReplicaReply::Vote { vote: Vote { voted: Voted::Held { last, .. }, .. }, .. }) => Some(*last),
+            Some(ReplicaReply::Answered { answer: Vote { voted: Voted::Held { last, .. }, .. }, .. }) => Some(*last),
             _ => None,
         });
         // No higher than needed: a fence that is far from the clocks is taken by nobody, and one server's must not spoil the others'.
@@ -453,10 +442,11 @@ impl Attempt {
     fn failure(&self) -> Error {
         let said = self.seats.iter().enumerate().map(|(server, seat)| {
             let said = match &seat.said {
-                Some(ReplicaReply::Vote { vote: Vote { standing: VotingStatus::Recovering { left }, .. }, .. }) => {
-                    Said::Recovering(*left)
-                }
-                Some(ReplicaReply::Vote { vote, .. }) => Said::Fine(match vote.voted {
+                Some(ReplicaReply::Answered {
+                    answer: Vote { standing: VotingStatus::Recovering { left }, .. },
+                    ..
+                }) => Said::Recovering(*left),
+                Some(ReplicaReply::Answered { answer: vote, .. }) => Said::Fine(match vote.voted {
                     Voted::Took { .. } => "votes for it",
                     // Another client's proposal was ahead of ours: a higher one is made where a majority could take it.
                     Voted::Held { last, .. } if last >= self.block.first => "votes for it with a higher fence",
@@ -528,16 +518,7 @@ impl Attempt {
 
     /// How one of its names is given back.
     pub fn giving_back(&self, name: &crate::name::Name) -> Release {
-        Release {
-            client: self.request.request.client,
-            name: name.clone(),
-            owner: self.request.owner.clone(),
-            fence: None,
-            scope: ReleaseScope::Hold(self.request.request),
-            last_used: None,
-            cooldown: Duration::ZERO,
-            rejoin: false,
-        }
+        Release::hold(name.clone(), self.request.owner.clone(), self.request.request)
     }
 
     /// The fences that were proposed last.

@@ -150,7 +150,7 @@ mod tests {
     use crate::backoff::Rng;
     use crate::error::Outcome;
     use crate::owner::{ClientId, RequestId, StoreOwner};
-    use crate::port::{Answered, Mode};
+    use crate::port::Answered;
 
     const SERVERS: usize = 3;
     const LEASE: Duration = Duration::from_secs(30);
@@ -177,20 +177,7 @@ mod tests {
         let mut clocks = Clocks::new(SERVERS);
         (0..SERVERS).for_each(|server| clocks.observe(server, at(0), at(0), StoreTime::from_nanos(1)));
         let id = RequestId { client: ClientId([1, 2]), number: 1 };
-        let request = Acquire {
-            names: Names::One(name()),
-            owner: StoreOwner::Private(id),
-            request: id,
-            mode: Mode::Exclusive,
-            lease: LEASE,
-            block: 1,
-            seen: Fence::NONE,
-            clock: Default::default(),
-            not_after: StoreTime::NEVER,
-            enlist: false,
-            kept: true,
-            about: Default::default(),
-        };
+        let request = Acquire { kept: true, ..Acquire::new(Names::One(name()), StoreOwner::Private(id), id, LEASE) };
         let everybody = (0..SERVERS).map(|_| None).collect();
         let (mut attempt, sends) = Attempt::begin(&rules, request, at(0), &clocks, everybody);
         for send in &sends[..2] {

@@ -44,6 +44,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::time::Moment;
 
 /// How long a server is waited for at most.
 const LIMIT: Duration = Duration::from_millis(50);
@@ -126,6 +127,18 @@ impl Rules {
         let missing = self.majority().checked_sub(votes)?.checked_sub(1)?;
         recovering.get(missing).copied()
     }
+}
+
+/// How one server answered a call.
+#[derive(Clone, Debug)]
+enum ReplicaReply<T> {
+    Answered {
+        sent: Moment,
+        answer: T,
+    },
+    Failed(Error),
+    /// It was not asked, not waited for, or made no sense.
+    Silent,
 }
 
 /// What a server said, for people.

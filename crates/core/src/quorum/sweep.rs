@@ -10,7 +10,7 @@ use crate::time::{Moment, StoreTime};
 #[derive(Clone, Debug)]
 pub struct Sweep {
     rules: Rules,
-    seats: PerServer<ReplicaState>,
+    seats: PerServer<SweptReplica>,
     /// Then the lease is over everywhere.
     give_up: Moment,
     /// Then whoever asked is answered.
@@ -19,8 +19,8 @@ pub struct Sweep {
 }
 
 #[derive(Clone, Debug)]
-struct ReplicaState {
-    state: State,
+struct SweptReplica {
+    state: SweepState,
     /// What came of it.
     said: Option<Result<Released, Error>>,
     /// Until when a ballot may still be executed there, or was.
@@ -33,13 +33,13 @@ struct ReplicaState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SweepState {
     Due(Moment),
     Sent,
     Done,
 }
 
-impl ReplicaState {
+impl SweptReplica {
     /// Whether an earlier call may be why it says this now: it gave back, or was not heard of and may have.
     fn may_have_given(&self, says: &Released) -> bool {
         match &self.said {
@@ -69,8 +69,8 @@ impl Sweep {
         answer_by: Moment,
         give_up: Moment,
     ) -> Self {
-        let seat = |trace: Option<Option<StoreTime>>| ReplicaState {
-            state: if trace.is_some() { State::Due(now) } else { State::Done },
+        let seat = |trace: Option<Option<StoreTime>>| SweptReplica {
+            state: if trace.is_some() { SweepState::Due(now) } else { SweepState::Done },
             // Where nothing can be, it is not even asked.
             said: trace.is_none().then_some(Ok(Released::NotHeld)),
             unsure: trace.flatten(),
@@ -92,9 +92,9 @@ impl Sweep {
         let mut due = PerServer::new();
         for (server, seat) in self.seats.iter_mut().enumerate() {
             match seat.state {
-                State::Due(_) if now >= self.give_up => seat.state = State::Done,
-                State::Due(at) if now >= at => {
-                    seat.state = State::Sent;
+                SweepState::Due(_) if now >= self.give_up => seat.state = SweepState::Done,
+                SweepState::Due(at) if now >= at => {
+                    seat.state = SweepState::Sent;
                     due.push(server);
                 }
                 _ => {}
@@ -115,9 +115,9 @@ impl Sweep {
                 seat.state = match seat.unsure {
                     // A ballot may have been overtaken by this.
                     Some(unsure) if at <= unsure => {
-                        State::Due(now + unsure.since(at) + std::time::Duration::from_millis(1))
+                        SweepState::Due(now + unsure.since(at) + std::time::Duration::from_millis(1))
                     }
-                    _ => State::Done,
+                    _ => SweepState::Done,
                 };
             }
             Err(error) => {
@@ -126,8 +126,11 @@ impl Sweep {
                     seat.said = Some(Err(error));
                 }
                 seat.attempts += 1;
-                seat.state =
-                    if hopeless { State::Done } else { State::Due(now + backoff::retry_pause(rng, seat.attempts)) };
+                seat.state = if hopeless {
+                    SweepState::Done
+                } else {
+                    SweepState::Due(now + backoff::retry_pause(rng, seat.attempts))
+                };
             }
         }
     }
@@ -141,14 +144,14 @@ impl Sweep {
             return;
         }
         seat.unsure = seat.executed;
-        if matches!(seat.state, State::Due(_)) && seat.gave.is_some() && seat.gave > seat.unsure {
-            seat.state = State::Done;
+        if matches!(seat.state, SweepState::Due(_)) && seat.gave.is_some() && seat.gave > seat.unsure {
+            seat.state = SweepState::Done;
         }
     }
 
     /// So many more servers must be heard of, at least, before anything can be certain.
     pub fn awaits(&self) -> usize {
-        let gave = |seat: &&ReplicaState| matches!(seat.said, Some(Ok(Released::Released { .. })));
+        let gave = |seat: &&SweptReplica| matches!(seat.said, Some(Ok(Released::Released { .. })));
         let gave = self.seats.iter().filter(gave).count();
         let unheard = self.seats.iter().filter(|seat| seat.said.is_none()).count();
         self.rules.majority().saturating_sub(gave).min(unheard).max(1)
@@ -156,9 +159,9 @@ impl Sweep {
 
     /// When to look for what is due, or to answer.
     pub fn wakes(&self) -> Moment {
-        let due = |seat: &ReplicaState| match seat.state {
-            State::Due(at) => at,
-            State::Sent | State::Done => Moment::NEVER,
+        let due = |seat: &SweptReplica| match seat.state {
+            SweepState::Due(at) => at,
+            SweepState::Sent | SweepState::Done => Moment::NEVER,
         };
         let next = self.seats.iter().map(due).min().unwrap_or(Moment::NEVER);
         if self.answered { next } else { next.min(self.answer_by) }
@@ -166,12 +169,12 @@ impl Sweep {
 
     /// Whether every server answered or failed at least once: whoever waits longer waits for servers that are not there.
     pub fn is_heard(&self) -> bool {
-        self.seats.iter().all(|seat| seat.said.is_some() || seat.state == State::Done)
+        self.seats.iter().all(|seat| seat.said.is_some() || seat.state == SweepState::Done)
     }
 
     /// Whether nothing is left to be done.
     pub fn is_done(&self) -> bool {
-        self.seats.iter().all(|seat| seat.state == State::Done)
+        self.seats.iter().all(|seat| seat.state == SweepState::Done)
     }
 
     /// What came of it, once: as soon as a majority has given back, or nobody else can be waited for.

@@ -8,7 +8,7 @@ use crate::backoff::Rng;
 use crate::fence::{Block, Fence};
 use crate::name::{Name, Names};
 use crate::owner::{ClientId, RequestId, StoreOwner};
-use crate::port::{Acquire, Answered, Busy, Holder, Mode, Notification, Released, Renewed, Reply};
+use crate::port::{Acquire, Answered, Busy, Holder, Notification, Released, Renewed, Reply};
 use crate::reference::{FENCES_KEPT_FOR, Reference};
 use crate::time::{Moment, StoreTime};
 
@@ -37,20 +37,7 @@ fn clocks() -> Clocks {
 
 fn request() -> Acquire {
     let id = RequestId { client: ClientId([1, 2]), number: 1 };
-    Acquire {
-        names: Names::One(Name::new("a").unwrap()),
-        owner: StoreOwner::Private(id),
-        request: id,
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        block: 1,
-        seen: Fence::NONE,
-        clock: Default::default(),
-        not_after: StoreTime::NEVER,
-        enlist: false,
-        kept: true,
-        about: Default::default(),
-    }
+    Acquire { kept: true, ..Acquire::new(Names::One(Name::new("a").unwrap()), StoreOwner::Private(id), id, LEASE) }
 }
 
 /// An attempt whose ballots were sent to every server.

@@ -2,7 +2,7 @@
 
 use super::epoch::VotingStatus;
 use super::member::RenewedVote;
-use super::{PerServer, Rules, Said};
+use super::{PerServer, ReplicaReply, Rules, Said};
 use crate::error::{Error, Outcome};
 use crate::port::{Answered, Renewed, Reply};
 use crate::time::Moment;
@@ -14,15 +14,8 @@ pub struct VoteRenewal {
     leases: usize,
     began: Moment,
     ends: Moment,
-    seats: PerServer<Option<ReplicaReply>>,
+    seats: PerServer<Option<ReplicaReply<RenewedVote>>>,
     decided: bool,
-}
-
-#[derive(Clone, Debug)]
-enum ReplicaReply {
-    RenewedVote { sent: Moment, upheld: RenewedVote },
-    Failed(Error),
-    Silent,
 }
 
 impl VoteRenewal {
@@ -39,7 +32,7 @@ impl VoteRenewal {
         }
         self.seats[server] = Some(match reply {
             Ok(Answered { result: upheld, .. }) if upheld.renewed.len() == self.leases => {
-                ReplicaReply::RenewedVote { sent, upheld }
+                ReplicaReply::Answered { sent, answer: upheld }
             }
             Ok(_) => ReplicaReply::Silent,
             Err(error) => ReplicaReply::Failed(error),
@@ -78,7 +71,7 @@ impl VoteRenewal {
         let mut ends: PerServer<Moment> = PerServer::new();
         let (mut without, mut broken) = (0, 0);
         for heard in self.seats.iter().flatten() {
-            let ReplicaReply::RenewedVote { sent, upheld } = heard else { continue };
+            let ReplicaReply::Answered { sent, answer: upheld } = heard else { continue };
             match upheld.renewed[lease] {
                 Renewed::Kept { left } if upheld.standing.votes() => ends.push(*sent + left),
                 Renewed::Lost => without += 1,
@@ -108,7 +101,7 @@ impl VoteRenewal {
     pub fn vacant(&self, lease: usize) -> impl Iterator<Item = usize> {
         let kept = matches!(self.of(lease, 0), Renewed::Kept { .. });
         self.seats.iter().enumerate().filter_map(move |(server, seat)| match seat {
-            Some(ReplicaReply::RenewedVote { upheld, .. })
+            Some(ReplicaReply::Answered { answer: upheld, .. })
                 if kept && upheld.standing.votes() && upheld.renewed[lease] == Renewed::Lost =>
             {
                 Some(server)
@@ -129,11 +122,11 @@ impl VoteRenewal {
     fn failure(&self) -> Error {
         let said = self.seats.iter().enumerate().map(|(server, seat)| {
             let said = match seat {
-                Some(ReplicaReply::RenewedVote {
-                    upheld: RenewedVote { standing: VotingStatus::Recovering { left }, .. },
+                Some(ReplicaReply::Answered {
+                    answer: RenewedVote { standing: VotingStatus::Recovering { left }, .. },
                     ..
                 }) => Said::Recovering(*left),
-                Some(ReplicaReply::RenewedVote { upheld, .. }) => Said::Fine(what_is_there(&upheld.renewed)),
+                Some(ReplicaReply::Answered { answer: upheld, .. }) => Said::Fine(what_is_there(&upheld.renewed)),
                 Some(ReplicaReply::Failed(error)) => Said::Failed(error),
                 Some(ReplicaReply::Silent) | None => Said::Silent,
             };

@@ -5,33 +5,16 @@ use crate::name::Names;
 use crate::quorum::member::{Ballot, Voted};
 
 fn request(client: u64, number: u64) -> Acquire {
-    Acquire {
-        names: Names::One(Name::new("a").unwrap()),
-        owner: StoreOwner::Shared("shared".into()),
-        request: RequestId { client: ClientId([client, 0]), number },
-        mode: Mode::Exclusive,
-        lease: Duration::from_secs(1),
-        block: 1,
-        seen: Fence::NONE,
-        clock: Default::default(),
-        not_after: StoreTime::NEVER,
-        enlist: false,
-        kept: false,
-        about: Arc::default(),
-    }
+    Acquire::new(
+        Names::One(Name::new("a").unwrap()),
+        StoreOwner::Shared("shared".into()),
+        RequestId { client: ClientId([client, 0]), number },
+        Duration::from_secs(1),
+    )
 }
 
 fn release(of: &Acquire) -> Release {
-    Release {
-        client: of.request.client,
-        name: Name::new("a").unwrap(),
-        owner: of.owner.clone(),
-        fence: None,
-        scope: ReleaseScope::Hold(of.request),
-        last_used: None,
-        cooldown: Duration::ZERO,
-        rejoin: false,
-    }
+    Release::hold(Name::new("a").unwrap(), of.owner.clone(), of.request)
 }
 
 #[test]

@@ -219,8 +219,7 @@ impl fmt::Debug for Memory {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::port::Mode;
-    use leasehold_core::{Fence, Names, RequestId, StoreOwner};
+    use leasehold_core::{Names, RequestId, StoreOwner};
 
     use super::*;
 
@@ -230,20 +229,12 @@ mod tests {
         let store = Memory::new(&Config { name: String::new() });
         for number in 0..20_000 {
             let request = RequestId { client: ClientId([0, 0]), number };
-            let asked = Acquire {
-                names: Names::One(Name::new(format!("once-{number}")).unwrap()),
-                owner: StoreOwner::Private(request),
+            let asked = Acquire::new(
+                Names::One(Name::new(format!("once-{number}")).unwrap()),
+                StoreOwner::Private(request),
                 request,
-                mode: Mode::Exclusive,
-                lease: Duration::from_nanos(1),
-                block: 1,
-                seen: Fence::NONE,
-                clock: Default::default(),
-                not_after: StoreTime::NEVER,
-                enlist: false,
-                kept: false,
-                about: Arc::default(),
-            };
+                Duration::from_nanos(1),
+            );
             assert!(matches!(store.acquire(asked), Call::Done(Some(Ok(_)))));
             assert!(store.state().reference.len() <= 128);
         }

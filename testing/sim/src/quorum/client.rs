@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_core::fence::FENCE_UNIT_NANOS;
 use leasehold_core::port::{
-    Acquire, Acquired, Answered, Call, Granted, Mode, Release, ReleaseScope, Released, Renew, Renewed, Reply, Store,
+    Acquire, Acquired, Answered, Call, Granted, Release, Released, Renew, Renewed, Reply, Store,
 };
 use leasehold_core::{Block, ClientId, Error, Fence, Lease, Moment, Name, Names, RequestId, StoreOwner, StoreTime};
 use leasehold_core::{StoreClock, lease};
@@ -261,18 +261,15 @@ impl Me {
         let shared = StoreOwner::Shared(format!("{}", self.id).into());
         let owner = if book.chance.permille(500) { StoreOwner::Private(request) } else { shared };
         Acquire {
-            names: Names::new(names.iter().map(|name| self.plan.names[*name].clone())).expect("names"),
-            owner,
-            request,
-            mode: Mode::Exclusive,
-            lease,
             block,
             seen: names.iter().map(|name| book.seen[*name]).max().unwrap_or_default(),
-            clock: Default::default(),
-            not_after: StoreTime::NEVER,
-            enlist: false,
             kept: true,
-            about: Default::default(),
+            ..Acquire::new(
+                Names::new(names.iter().map(|name| self.plan.names[*name].clone())).expect("names"),
+                owner,
+                request,
+                lease,
+            )
         }
     }
 
@@ -567,16 +564,7 @@ impl Me {
 }
 
 fn giving(request: &Acquire, name: &Name, fence: Option<Fence>, last_used: Option<Fence>) -> Release {
-    Release {
-        client: request.request.client,
-        name: name.clone(),
-        owner: request.owner.clone(),
-        fence,
-        scope: ReleaseScope::Hold(request.request),
-        last_used,
-        cooldown: Duration::ZERO,
-        rejoin: false,
-    }
+    Release { fence, last_used, ..Release::hold(name.clone(), request.owner.clone(), request.request) }
 }
 
 fn granted(reply: &Reply<Acquired>) -> Option<Block> {
