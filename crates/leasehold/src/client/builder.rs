@@ -13,7 +13,7 @@ use super::event::Listener;
 use super::layer::Layer;
 use super::url::StoreUrl;
 use super::{Client, password_file};
-use crate::runtime::handle::Handle;
+use crate::runtime::handle::ShellHandle;
 use crate::runtime::keeper::Keeper;
 use crate::runtime::random;
 use crate::runtime::shell::Shell;
@@ -145,7 +145,7 @@ impl ClientBuilder {
         let shell = Arc::new(Shell::new(client, callers, keepers, handle, self.listener, waker, table));
         shell.store.watch_held(client, shell.hint_sink());
         keeper.keep(shell.clone());
-        Ok(Client { shell: Handle::new(shell), options: Arc::new(options), about: Arc::new(self.about) })
+        Ok(Client { shell: ShellHandle::new(shell), options: Arc::new(options), about: Arc::new(self.about) })
     }
 }
 

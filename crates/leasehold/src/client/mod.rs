@@ -19,7 +19,7 @@ use leasehold_core::{Capability, Error, ErrorKind, Identity, Name, Names, Option
 use crate::group::GroupLock;
 use crate::lock::Lock;
 use crate::lock::detached::Detached;
-use crate::runtime::handle::Handle;
+use crate::runtime::handle::ShellHandle;
 use crate::runtime::shell::Recipient;
 pub use builder::ClientBuilder;
 use builder::Source;
@@ -48,7 +48,7 @@ const PAGE: usize = 1_000;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) shell: Handle,
+    pub(crate) shell: Arc<ShellHandle>,
     options: Arc<Options>,
     about: Arc<About>,
 }
@@ -240,13 +240,13 @@ impl Client {
         {
             let mut state = self.shell.state();
             state.closed = true;
-            self.shell.step_locked(&mut state, Input::Close, Recipient::Nothing).send(&self.shell, state);
+            self.shell.step_locked(&mut state, Input::Close, Recipient::Nobody).send(&self.shell, state);
         }
         if !self.shell.state().table.is_empty() {
             quiet.await;
         }
         // Lists of waiters are left in the background.
-        self.shell.errands.done().await;
+        self.shell.tasks.done().await;
         self.shell.store.close(self.shell.client).await;
         Ok(())
     }

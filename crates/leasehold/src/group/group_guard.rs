@@ -14,7 +14,7 @@ use leasehold_core::{Error, ErrorKind, Fence, Moment, Name, Names, Owner};
 use super::group_queue;
 use crate::guard::lost::{LossReport, LostSignal};
 use crate::guard::{self, Guard};
-use crate::runtime::handle::Handle;
+use crate::runtime::handle::ShellHandle;
 
 /// Stands for locks of one or several stores that are held together. It is valid while all of them are, and lost when one of them is.
 ///
@@ -58,7 +58,7 @@ pub struct LostMember {
 impl GroupGuard {
     /// Of what one step of a store granted.
     #[expect(clippy::needless_pass_by_value, reason = "a single guard takes the owner: lock::Hold")]
-    pub(super) fn of_one_step(shell: &Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
+    pub(super) fn of_one_step(shell: &Arc<ShellHandle>, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
         let guard = |(name, grant): (&Name, &Grant)| Guard::new(shell.clone(), name.clone(), owner.clone(), grant);
         Self { guards: names.as_slice().iter().zip(grants).map(guard).collect(), since: None }
     }

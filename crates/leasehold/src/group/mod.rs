@@ -14,7 +14,7 @@ use leasehold_core::{Error, Owner, WaitMode};
 
 pub use group_guard::{GroupGuard, LostMember};
 
-use crate::lock::{Attempt, Lock, Patience, end_of_wait, only_if_held, refused};
+use crate::lock::{Attempt, Lock, Patience, only_if_held, refused};
 
 /// Locks of any stores that are taken together, all or none.
 ///
@@ -154,7 +154,7 @@ impl GroupLock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire(&self) -> Result<GroupGuard, Error> {
-        self.attempt(Patience::Forever).await?.granted().ok_or_else(refused)
+        self.attempt(Patience::FOREVER).await?.granted().ok_or_else(refused)
     }
 
     /// Asks each store once, and does not wait. Where one of the locks is busy, that one's holder is told, and none is held.
@@ -181,7 +181,7 @@ impl GroupLock {
     /// # Ok(()) }
     /// ```
     pub async fn try_acquire(&self) -> Result<Attempt<GroupGuard>, Error> {
-        self.attempt(Patience::Once).await
+        self.attempt(Patience::ONCE).await
     }
 
     /// Waits until all the locks are ours, at most this long. Where the time is over, the holder of the one that was waited for is told.
@@ -209,7 +209,7 @@ impl GroupLock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire_within(&self, limit: Duration) -> Result<Attempt<GroupGuard>, Error> {
-        self.attempt(Patience::Until(end_of_wait(limit)?)).await
+        self.attempt(Patience::within(limit)?).await
     }
 
     /// Waits for all the locks, does some work under them, and releases them: [`Lock::run`].
@@ -250,6 +250,6 @@ impl GroupLock {
             return lock.attempt(patience, GroupGuard::of_one_step).await;
         }
         let parts = parts::parts(&self.locks, self.owner.as_ref())?;
-        Box::pin(acquisition::take(parts, patience)).await
+        Box::pin(acquisition::acquire(parts, patience)).await
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Error, ErrorKind, Identity, Name, Names, Owner};
 
 use crate::lock::Lock;
-use crate::runtime::handle::Handle;
+use crate::runtime::handle::ShellHandle;
 use crate::runtime::random;
 
 /// What one step of one store takes.
@@ -25,8 +25,8 @@ impl Part {
         self.lock.names.as_slice()
     }
 
-    pub(super) fn client(&self) -> &Handle {
-        self.lock.handle()
+    pub(super) fn shell(&self) -> &Arc<ShellHandle> {
+        &self.lock.shell
     }
 
     fn is_of_client(&self, other: &Lock) -> bool {
@@ -38,7 +38,7 @@ impl Part {
         if let Some(identity) = &self.identity {
             return Ok(identity.clone());
         }
-        let client = self.client();
+        let client = self.shell();
         let identity = client.store.identity().await.map_err(|error| error.on_store(client.store.label()))?;
         Ok(self.identity.insert(identity).clone())
     }
@@ -46,7 +46,7 @@ impl Part {
     /// Whether another lock can be taken in the same step.
     fn suits(&self, other: &Lock) -> bool {
         self.is_of_client(other)
-            && self.client().store.capability().several_names
+            && self.shell().store.capability().several_names
             && self.lock.owner == other.owner
             && self.lock.options == other.options
             && self.lock.about == other.about
@@ -54,7 +54,7 @@ impl Part {
 }
 
 fn is_same_client(a: &Lock, b: &Lock) -> bool {
-    Arc::ptr_eq(a.handle(), b.handle())
+    Arc::ptr_eq(&a.shell, &b.shell)
 }
 
 /// Puts together what can be taken together. Nothing is sent.
@@ -68,7 +68,7 @@ pub(super) fn parts(locks: &[Lock], owner: Option<&Owner>) -> Result<Vec<Part>, 
         lock.check("acquire")?;
         let same_client = locks[..given_at].iter().filter(|other| is_same_client(lock, other));
         if let Some(name) = same_client.flat_map(|other| common(other.names.as_slice(), lock.names.as_slice())).next() {
-            return Err(twice(lock.handle(), lock.handle(), name));
+            return Err(twice(&lock.shell, &lock.shell, name));
         }
         match parts.iter_mut().find(|part| part.suits(lock)) {
             Some(part) => {
@@ -81,6 +81,9 @@ pub(super) fn parts(locks: &[Lock], owner: Option<&Owner>) -> Result<Vec<Part>, 
                 parts.push(Part { lock: lock.clone(), owner, is_given, given_at, identity: None });
             }
         }
+    }
+    for part in &mut parts {
+        part.lock.owner = Some(part.owner.clone());
     }
     Ok(parts)
 }
@@ -108,8 +111,8 @@ async fn identify(parts: &mut [Part]) -> Result<(), Error> {
             let (one, two) = (other.identity().await?, part.identity().await?);
             match one.is_same(&two) {
                 Some(false) => {}
-                Some(true) => return Err(twice(other.client(), part.client(), &name)),
-                None => return Err(untold(other.client(), part.client(), &name)),
+                Some(true) => return Err(twice(other.shell(), part.shell(), &name)),
+                None => return Err(untold(other.shell(), part.shell(), &name)),
             }
         }
     }
@@ -118,7 +121,7 @@ async fn identify(parts: &mut [Part]) -> Result<(), Error> {
 
 /// An owner that others may be as well, or that was given back to us, must not wait for itself.
 async fn hold_nothing(part: &Part) -> Result<(), Error> {
-    let client = part.client();
+    let client = part.shell();
     for name in part.names() {
         let here = client.state().table.holds_for(leasehold_clock::now(), name, &part.owner);
         let holds = match (here, part.owner.as_explicit()) {
@@ -141,13 +144,13 @@ fn common<'a>(a: &'a [Name], b: &'a [Name]) -> impl Iterator<Item = &'a Name> {
     a.iter().filter(|name| b.contains(name))
 }
 
-pub(super) fn already_held(client: &Handle, name: &Name) -> Error {
+pub(super) fn already_held(client: &Arc<ShellHandle>, name: &Name) -> Error {
     let what = "this owner already holds one of the locks that were to be taken together";
     let error = Error::new(ErrorKind::AlreadyHeld, "acquire", what).with_hint("release it first");
     error.on_store(client.store.label()).on_lock(name)
 }
 
-fn twice(one: &Handle, two: &Handle, name: &Name) -> Error {
+fn twice(one: &Arc<ShellHandle>, two: &Arc<ShellHandle>, name: &Name) -> Error {
     let (a, b) = (one.store.label(), two.store.label());
     let what = if a == b {
         "the lock is given twice".to_owned()
@@ -157,7 +160,7 @@ fn twice(one: &Handle, two: &Handle, name: &Name) -> Error {
     Error::new(ErrorKind::BadArgument, "acquire", what).on_store(b).on_lock(name)
 }
 
-fn untold(one: &Handle, two: &Handle, name: &Name) -> Error {
+fn untold(one: &Arc<ShellHandle>, two: &Arc<ShellHandle>, name: &Name) -> Error {
     let (a, b) = (one.store.label(), two.store.label());
     let what =
         format!("{a} and {b} do not tell whether they are one server, and then this would be one lock given twice");

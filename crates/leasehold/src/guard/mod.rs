@@ -16,11 +16,11 @@ use smallvec::SmallVec;
 
 use crate::client::event::Event;
 use crate::guard::lost::{FailedRenewal, LossReport, LostCell, LostSignal};
-use crate::runtime::acquire_call::{AcquireCall, Alarm};
-use crate::runtime::background::Remains;
-use crate::runtime::handle::Handle;
-use crate::runtime::in_flight::{Completed, InFlight, unknown};
-use crate::runtime::shell::{Effects, Recipient, Shell};
+use crate::runtime::acquire_call::AcquireCall;
+use crate::runtime::handle::ShellHandle;
+use crate::runtime::in_flight::{InFlight, unknown};
+use crate::runtime::shell::Recipient;
+use crate::runtime::timer::sleep_until;
 
 /// Stands for a lock that is held. Several that were taken together have a [`GroupGuard`](crate::GroupGuard).
 ///
@@ -34,7 +34,7 @@ use crate::runtime::shell::{Effects, Recipient, Shell};
 /// [`Guard::fence`] to the resource and let it refuse older ones.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    pub(crate) shell: Handle,
+    pub(crate) shell: Arc<ShellHandle>,
     owner: Owner,
     name: Name,
     pub(crate) hold: HoldId,
@@ -46,7 +46,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(shell: Handle, name: Name, owner: Owner, grant: &Grant) -> Self {
+    pub(crate) fn new(shell: Arc<ShellHandle>, name: Name, owner: Owner, grant: &Grant) -> Self {
         let Grant { hold, fence, entered, .. } = *grant;
         Self { shell, owner, name, hold, fence, entered, over: false }
     }
@@ -190,8 +190,8 @@ impl Guard {
         options::check_lease("lease", term, &store.capability()).map_err(unfit)?;
         let names = Names::One(self.name.clone());
         let (hold, name) = (self.hold, self.name.clone());
-        let (asking, told) = AcquireCall::new(&self.shell, &names, |id| Input::Extend(id, hold, name, term));
-        asking.run(told, None).await.map(drop)
+        let call = AcquireCall::new(&self.shell, &names, None, |id| Input::Extend(id, hold, name, term));
+        call.run(None).await.map(drop)
     }
 
     /// Releases the lock, and says how that went.
@@ -207,7 +207,7 @@ impl Guard {
     pub async fn release(mut self) -> Result<(), Error> {
         self.shell.check_process("release")?;
         self.over = true;
-        Releasing::start(&self.shell, self.name.clone(), self.hold).run().await
+        ReleaseCall { guard: &self, in_flight: None, held: Duration::ZERO }.run().await
     }
 
     /// Detaches a fixed lease from this guard and leaves it to its explicit owner: it is neither released nor renewed, and this client
@@ -264,7 +264,7 @@ impl Drop for Guard {
             return;
         }
         let (ok, held) = self.shell.drop_hold(self.hold, &self.name);
-        self.shell.tell(|| Event::Released { name: &self.name, hold: self.hold.number(), ok, held });
+        self.shell.emit(|| Event::Released { name: &self.name, hold: self.hold.number(), ok, held });
     }
 }
 
@@ -294,8 +294,7 @@ pub(crate) async fn leave_all(guards: &mut [Guard]) -> Result<(), Error> {
     let held = guards.iter().map(Guard::held_for).max().unwrap_or_default();
     let wait = detach(guards)?;
     if !wait.is_zero() {
-        let mut alarm = Alarm::new(&guards[0].shell, leasehold_clock::now() + wait);
-        poll_fn(|task| alarm.poll(task)).await;
+        sleep_until(&guards[0].shell, leasehold_clock::now() + wait).await;
         if !detach(guards)?.is_zero() {
             return Err(unknown("leave", "an acquire that was not answered is still open"));
         }
@@ -303,7 +302,7 @@ pub(crate) async fn leave_all(guards: &mut [Guard]) -> Result<(), Error> {
     for guard in guards {
         guard.over = true;
         let (name, hold) = (&guard.name, guard.hold.number());
-        guard.shell.tell(|| Event::Detached { name, hold, held: held + wait });
+        guard.shell.emit(|| Event::Detached { name, hold, held: held + wait });
     }
     Ok(())
 }
@@ -322,69 +321,55 @@ fn detach(guards: &[Guard]) -> Result<Duration, Error> {
     shell.step_detach(&holds).map_err(labelled)
 }
 
-/// One hold on its way back. Dropped, it goes on in the background.
-struct Releasing {
-    shell: Arc<Shell>,
-    name: Name,
-    hold: HoldId,
-    flight: Option<InFlight>,
-    given: Option<Result<leasehold_core::port::Released, Error>>,
+/// The release of one guard. Dropped, it goes on in the background.
+struct ReleaseCall<'a> {
+    guard: &'a Guard,
+    in_flight: Option<InFlight>,
+    /// How long it was held, if there is a listener.
     held: Duration,
 }
 
-impl Releasing {
-    fn start(shell: &Arc<Shell>, name: Name, hold: HoldId) -> Self {
-        let mail = shell.step_release(hold, &name);
-        let mut releasing = Self { shell: shell.clone(), name, hold, flight: None, given: None, held: mail.held };
-        releasing.take_in(mail);
-        releasing
-    }
-
-    fn take_in(&mut self, mail: Effects) {
-        if mail.given.is_some() {
-            self.given = mail.given;
-        }
-        if let Some(TaskEffect::Call(sending)) = mail.told {
-            self.flight = Some(self.shell.start(*sending));
-        }
-    }
-
+impl ReleaseCall<'_> {
     async fn run(mut self) -> Result<(), Error> {
-        while self.flight.is_some() {
-            let landed = poll_fn(|task| match &mut self.flight {
-                Some(flight) => flight.poll(task),
-                None => Poll::Pending,
-            });
-            let Completed { context, answer, panic } = landed.await;
-            self.flight = None;
-            let mail = self.shell.step(Input::Answer(context, answer), Recipient::Hold(self.hold));
-            self.take_in(mail);
+        let Guard { shell, name, hold, .. } = self.guard;
+        let mut effects = shell.step_release(*hold, name);
+        self.held = effects.held;
+        let (mut released, mut panic) = (None, None);
+        loop {
+            released = effects.released.or(released);
+            if let Some(TaskEffect::Call(sending)) = effects.effect {
+                self.in_flight = Some(InFlight::start(shell, &shell.store, *sending));
+            }
             if let Some(panic) = panic {
-                self.tell(false);
+                shell.emit(|| Event::Released { name, hold: hold.number(), ok: false, held: self.held });
                 // The table has its answer, and sends the release again; the panic of a layer goes on to the caller.
                 std::panic::resume_unwind(panic);
             }
+            let Some(in_flight) = &mut self.in_flight else { break };
+            let completed = poll_fn(|task| in_flight.poll(task)).await;
+            self.in_flight = None;
+            effects = shell.step(Input::Answer(completed.context, completed.answer), Recipient::Hold(*hold));
+            panic = completed.panic;
         }
-        let given = self.given.take().unwrap_or_else(|| Err(unknown("release", "the release was not answered")));
-        let labelled = |error: Error| error.on_store(self.shell.store.label()).on_lock(&self.name);
-        let result = given.map(drop).map_err(labelled);
-        self.tell(result.is_ok());
+        let released = released.unwrap_or_else(|| Err(unknown("release", "the release was not answered")));
+        let result = released.map(drop).map_err(|error| error.on_store(shell.store.label()).on_lock(name));
+        shell.emit(|| Event::Released { name, hold: hold.number(), ok: result.is_ok(), held: self.held });
         result
-    }
-
-    fn tell(&self, ok: bool) {
-        let (name, hold) = (&self.name, self.hold.number());
-        self.shell.tell(|| Event::Released { name, hold, ok, held: self.held });
     }
 }
 
-impl Drop for Releasing {
+impl Drop for ReleaseCall<'_> {
     fn drop(&mut self) {
-        if let Some(flight) = self.flight.take()
-            && !self.shell.is_forked()
+        let Guard { shell, name, hold, .. } = self.guard;
+        if let Some(in_flight) = self.in_flight.take()
+            && !shell.is_forked()
         {
-            let remains = Remains::Released(self.name.clone(), self.held);
-            self.shell.adopt(flight, Recipient::Hold(self.hold), remains);
+            let (name, hold, held) = (name.clone(), *hold, self.held);
+            shell.adopt(in_flight, Recipient::Hold(hold), move |shell, effects| {
+                shell.give_up(effects.effect, None);
+                let ok = matches!(effects.released, Some(Ok(_)));
+                shell.emit(|| Event::Released { name: &name, hold: hold.number(), ok, held });
+            });
         }
     }
 }

@@ -1,12 +1,13 @@
 //! A lease without a guard, that was left to its explicit owner: for renewing and releasing it, also from another process.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::{Release, ReleaseScope, Released, Renew, Renewed};
 use leasehold_core::{Error, ErrorKind, Fence, Lease, Name, Outcome, Owner, RequestId, StoreOwner, options};
 
-use crate::runtime::handle::Handle;
+use crate::runtime::handle::ShellHandle;
 
 /// A lease that an explicit owner has without a guard. Made by [`Client::detached`](crate::Client::detached).
 ///
@@ -30,13 +31,13 @@ use crate::runtime::handle::Handle;
 /// ```
 #[derive(Clone)]
 pub struct Detached {
-    shell: Handle,
+    shell: Arc<ShellHandle>,
     name: Name,
     owner: StoreOwner,
 }
 
 impl Detached {
-    pub(crate) fn new(shell: Handle, name: impl AsRef<str>, owner: &Owner) -> Result<Self, Error> {
+    pub(crate) fn new(shell: Arc<ShellHandle>, name: impl AsRef<str>, owner: &Owner) -> Result<Self, Error> {
         let labelled = |error: Error| error.during("detached").on_store(shell.store.label());
         let name = Name::new(name).map_err(labelled)?;
         let Some(id) = owner.as_explicit() else {

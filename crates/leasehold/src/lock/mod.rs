@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::port::About;
-use leasehold_core::table::{AcquireRequest, Grant};
+use leasehold_core::table::{AcquireRequest, Grant, Input};
 use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
 use crate::client::event::Event;
 use crate::client::status::Holder;
 use crate::guard::Guard;
-use crate::runtime::acquire_call::{AcquireCall, Outcome, waited};
-use crate::runtime::handle::Handle;
+use crate::runtime::acquire_call::{AcquireCall, waited};
+use crate::runtime::handle::ShellHandle;
 use crate::runtime::random;
 
 /// The longest time to wait.
@@ -72,7 +72,7 @@ impl<G> Attempt<G> {
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    shell: Shared,
+    pub(crate) shell: Arc<ShellHandle>,
     /// One, but for the part of a group.
     pub(crate) names: Names,
     pub(crate) owner: Option<Owner>,
@@ -82,31 +82,41 @@ pub struct Lock {
     bad_option: Option<Error>,
 }
 
-/// The shared part, without a word in `Debug`.
-#[derive(Clone)]
-struct Shared(Handle);
+/// How long an acquire waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Ask once, and do not wait until it is free.
+    pub(crate) once: bool,
+    /// The answer is wanted by then.
+    pub(crate) limit: Option<Moment>,
+}
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.store.label())
+impl Patience {
+    pub(crate) const ONCE: Self = Self { once: true, limit: None };
+    pub(crate) const FOREVER: Self = Self { once: false, limit: None };
+
+    /// Waits for so long from now.
+    pub(crate) fn within(span: Duration) -> Result<Self, Error> {
+        if span > WAIT_MAX {
+            let error = Error::new(ErrorKind::BadArgument, "acquire", "a wait of more than a year");
+            return Err(error.with_hint("leave the limit out to wait for ever"));
+        }
+        Ok(Self { once: false, limit: Some(leasehold_clock::now() + span) })
     }
 }
 
-pub(crate) enum Patience {
-    Once,
-    /// Once, and not for longer than until then.
-    OnceUntil(Moment),
-    Until(Moment),
-    Forever,
-}
-
 impl Lock {
-    pub(crate) fn new(shell: Handle, names: Result<Names, Error>, options: Arc<Options>, about: Arc<About>) -> Self {
+    pub(crate) fn new(
+        shell: Arc<ShellHandle>,
+        names: Result<Names, Error>,
+        options: Arc<Options>,
+        about: Arc<About>,
+    ) -> Self {
         let (names, bad_name) = match names {
             Ok(names) => (names, None),
             Err(error) => (Names::One(placeholder()), Some(error)),
         };
-        Self { shell: Shared(shell), names, owner: None, options, about, bad_name, bad_option: None }
+        Self { shell, names, owner: None, options, about, bad_name, bad_option: None }
     }
 
     /// Keeps the lock, with this lease: renewed as long as the guard lives. The default, with 30 s.
@@ -165,7 +175,7 @@ impl Lock {
 
     fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(Arc::make_mut(&mut self.options));
-        self.bad_option = self.options.check(&self.shell.0.store.capability()).err();
+        self.bad_option = self.options.check(&self.shell.store.capability()).err();
         self
     }
 
@@ -200,7 +210,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        self.attempt(Patience::Forever, one_guard).await?.granted().ok_or_else(refused)
+        self.attempt(Patience::FOREVER, one_guard).await?.granted().ok_or_else(refused)
     }
 
     /// Asks once, and does not wait.
@@ -230,7 +240,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn try_acquire(&self) -> Result<Attempt, Error> {
-        self.attempt(Patience::Once, one_guard).await
+        self.attempt(Patience::ONCE, one_guard).await
     }
 
     /// Waits until the lock is ours, at most this long.
@@ -258,7 +268,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire_within(&self, limit: Duration) -> Result<Attempt, Error> {
-        self.attempt(Patience::Until(end_of_wait(limit)?), one_guard).await
+        self.attempt(Patience::within(limit)?, one_guard).await
     }
 
     /// Waits for the lock, does some work under it, and releases it.
@@ -297,79 +307,55 @@ impl Lock {
         Ok(done)
     }
 
-    /// Asks as an owner of its own, where none was given. `hold` makes the guard of what was granted.
+    /// Takes the lock for its owner, or for one of this acquire's own. `hold` makes the guard of what is granted.
     pub(crate) async fn attempt<G>(&self, patience: Patience, hold: Hold<G>) -> Result<Attempt<G>, Error> {
-        if tracing::enabled!(tracing::Level::DEBUG) {
-            let span = tracing::debug_span!("acquire", lock = %self.names.first(), store = %self.shell.0.store.label());
-            return Box::pin(self.attempt_quietly(patience, hold)).instrument(span).await;
-        }
-        self.attempt_quietly(patience, hold).await
-    }
-
-    async fn attempt_quietly<G>(&self, patience: Patience, hold: Hold<G>) -> Result<Attempt<G>, Error> {
         self.check("acquire")?;
+        let shell = &self.shell;
         let owner = match &self.owner {
             Some(owner) => owner.clone(),
             None => random::owner()?,
         };
-        self.attempt_for(owner, patience, hold).await
-    }
-
-    /// Without looking whether its names and options are good.
-    pub(crate) async fn attempt_for<G>(
-        &self,
-        owner: Owner,
-        patience: Patience,
-        hold: Hold<G>,
-    ) -> Result<Attempt<G>, Error> {
-        let shell = &self.shell.0;
-        // A lock that is free is taken without waiting: a loop of them must let other tasks run now and then.
-        tokio::task::coop::consume_budget().await;
-        let limit = match patience {
-            Patience::Until(limit) | Patience::OnceUntil(limit) => Some(limit),
-            _ => None,
-        };
-        let want = AcquireRequest {
-            names: self.names.clone(),
-            owner: owner.clone(),
-            options: self.options.clone(),
-            about: self.about.clone(),
-            once: matches!(patience, Patience::Once | Patience::OnceUntil(_)),
-            until: limit,
-        };
-        let began = shell.is_heard().then(leasehold_clock::now);
-        let (asking, told) = AcquireCall::want(shell, &self.names, want);
-        let outcome = match asking.run(told, limit).await {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                shell.tell(|| Event::Failed { name: self.names.first(), waited: waited(began), error: &error });
-                return Err(error);
-            }
-        };
-        let holder = match outcome {
-            Outcome::Granted(grants) => {
-                // The guard first: from here on, whatever happens, the lock is given back.
-                let guard = hold(shell, &self.names, owner, &grants);
-                for (grant, name) in grants.iter().zip(self.names.as_slice()) {
-                    shell.tell(|| Event::Granted {
-                        name,
-                        fence: grant.fence,
-                        how: grant.how,
-                        waited: waited(began),
-                        hold: grant.hold.number(),
-                    });
+        let span = tracing::debug_span!("acquire", lock = %self.names.first(), store = %shell.store.label());
+        async {
+            // A free lock is taken without waiting: a loop of acquires must let other tasks run now and then.
+            tokio::task::coop::consume_budget().await;
+            let began = shell.has_listener().then(leasehold_clock::now);
+            let request = AcquireRequest {
+                names: self.names.clone(),
+                owner: owner.clone(),
+                options: self.options.clone(),
+                about: self.about.clone(),
+                once: patience.once,
+                until: patience.limit,
+            };
+            let call = AcquireCall::new(shell, &self.names, began, |id| Input::Acquire(id, request));
+            match call.run(patience.limit).await {
+                Ok(Attempt::Granted(grants)) => {
+                    // The guard first: from here on, whatever happens, the lock is given back.
+                    let guard = hold(shell, &self.names, owner, &grants);
+                    for (grant, name) in grants.iter().zip(self.names.as_slice()) {
+                        shell.emit(|| Event::Granted {
+                            name,
+                            hold: grant.hold.number(),
+                            fence: grant.fence,
+                            how: grant.how,
+                            waited: waited(began),
+                        });
+                    }
+                    Ok(Attempt::Granted(guard))
                 }
-                return Ok(Attempt::Granted(guard));
+                Ok(Attempt::Busy(holder)) => {
+                    shell.emit(|| Event::Busy { name: &holder.name, waited: waited(began), holder: &holder });
+                    Ok(Attempt::Busy(holder))
+                }
+                Err(error) => {
+                    shell.emit(|| Event::Failed { name: self.names.first(), waited: waited(began), error: &error });
+                    Err(error)
+                }
             }
-            Outcome::Busy(Some(busy)) => Holder::of(*busy),
-            Outcome::Busy(None) | Outcome::Extended => Holder::unknown(self.names.first().clone()),
-        };
-        shell.tell(|| Event::Busy { name: &holder.name, waited: waited(began), holder: &holder });
-        Ok(Attempt::Busy(holder))
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.shell.0
+        }
+        .instrument(span)
+        .await
     }
 
     fn known_name(&self) -> Option<&leasehold_core::Name> {
@@ -377,7 +363,7 @@ impl Lock {
     }
 
     pub(crate) fn check(&self, operation: &'static str) -> Result<(), Error> {
-        let shell = &self.shell.0;
+        let shell = &self.shell;
         shell.check_process(operation)?;
         if let Some(fault) = self.bad_name.as_ref().or(self.bad_option.as_ref()) {
             return Err(fault.clone().during(operation).on_store(shell.store.label()).on_lock_if(self.known_name()));
@@ -391,9 +377,9 @@ impl Lock {
 }
 
 /// Makes the guard of what was granted, in the order of names.
-pub(crate) type Hold<G> = fn(&Handle, &Names, Owner, &[Grant]) -> G;
+pub(crate) type Hold<G> = fn(&Arc<ShellHandle>, &Names, Owner, &[Grant]) -> G;
 
-fn one_guard(shell: &Handle, names: &Names, owner: Owner, grants: &[Grant]) -> Guard {
+fn one_guard(shell: &Arc<ShellHandle>, names: &Names, owner: Owner, grants: &[Grant]) -> Guard {
     Guard::new(shell.clone(), names.first().clone(), owner, &grants[0])
 }
 
@@ -408,17 +394,6 @@ pub(crate) fn only_if_held(released: Result<(), Error>) -> Result<(), Error> {
         Err(error) if is_lost(&error) || error.failures().iter().any(is_lost) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// When a wait of so long is over.
-pub(crate) fn end_of_wait(limit: Duration) -> Result<Moment, Error> {
-    if limit > WAIT_MAX {
-        let what = "a wait of more than a year";
-        return Err(
-            Error::new(ErrorKind::BadArgument, "acquire", what).with_hint("leave the limit out to wait for ever")
-        );
-    }
-    Ok(leasehold_clock::now() + limit)
 }
 
 /// Stands where a wrong name was; never sent anywhere, for the fault is reported first.

@@ -1,294 +1,225 @@
-//! One task's way to a lock: it asks, waits and is told. Dropping it at any moment leaks nothing.
+//! The way of one task to a lock: it asks the table, calls the store where the table says so, and waits where it has to.
+//!
+//! Dropping it at any moment leaks nothing.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::Poll;
+use std::time::Duration;
 
 use leasehold_core::port::{Acquired, Busy};
-use leasehold_core::table::{AcquireRequest, Answer, Grant, Input, TaskEffect, TicketId};
-use leasehold_core::{Error, ErrorKind, Moment, Names};
+use leasehold_core::table::{Answer, Grant, Input, Sending, TaskEffect, TicketId};
+use leasehold_core::{Error, Moment, Names};
 use smallvec::SmallVec;
-use tokio::time::Sleep;
 
 use crate::client::event::Event;
 use crate::client::status::Holder;
-use crate::runtime::background::Remains;
+use crate::lock::Attempt;
 use crate::runtime::in_flight::{Completed, InFlight};
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::panic_guard::Panic;
-use crate::runtime::shell::{Recipient, Shell};
+use crate::runtime::shell::{Recipient, Shell, State};
+use crate::runtime::sync::{Mutex, MutexGuard, lock};
+use crate::runtime::timer::{Timer, poll_timer};
 
-/// What asking came to.
-pub(crate) enum Outcome {
-    Granted(SmallVec<[Grant; 1]>),
-    Busy(Option<Box<Busy>>),
-    Extended,
-}
-
-/// A task that wants something of the table. When it is dropped, the table forgets its wish, a call on its way is finished in the
-/// background, and a lock that it turns out to have got is released.
+/// A task that wants something of the table. When it is dropped, its request is withdrawn, a call that is under way is finished in
+/// the background, and a lock that it turns out to have brought is released.
 pub(crate) struct AcquireCall<'a> {
     shell: &'a Arc<Shell>,
     id: TicketId,
-    /// The lock's own: the count of copies is not touched by every wait, for many tasks would touch it at once.
+    /// Borrowed from the lock: counting copies for every wait would make many tasks write to one counter.
     names: &'a Names,
-    flight: Option<InFlight>,
-    mailbox: Option<Arc<Mailbox>>,
-    /// What the store said last: for one whose time runs out.
-    last: Last,
-    waiting: bool,
-    /// Since when it wants a lock, where anybody listens.
+    /// What the table last told this task to do.
+    effect: Option<TaskEffect>,
+    in_flight: Option<InFlight>,
+    mailbox: Option<Arc<Mutex<Mailbox>>>,
+    /// Why the store has not granted it so far: it is busy, or did not answer.
+    refusal: Option<Result<Box<Busy>, Error>>,
+    /// It woke up and asks again. The keeper was not woken for that, for the answer may be there at once.
+    woke: bool,
+    /// That it waits was emitted.
+    waits: bool,
+    /// When the task came, if there is a listener.
     began: Option<Moment>,
+    /// Nothing is left to be withdrawn.
     done: bool,
 }
 
-enum Last {
-    Nothing,
-    Busy(Box<Busy>),
-    Failed(Error),
-}
-
 impl<'a> AcquireCall<'a> {
-    /// Puts the wish to the table.
+    /// Puts a request to the table.
     pub(crate) fn new(
-        shell: &'a Arc<Shell>,
-        names: &'a Names,
-        input: impl FnOnce(TicketId) -> Input,
-    ) -> (Self, Option<TaskEffect>) {
-        Self::begin(shell, names, None, input)
-    }
-
-    fn begin(
         shell: &'a Arc<Shell>,
         names: &'a Names,
         began: Option<Moment>,
         input: impl FnOnce(TicketId) -> Input,
-    ) -> (Self, Option<TaskEffect>) {
+    ) -> Self {
         let mut state = shell.state();
-        let id = state.table.ticket();
-        let (last, waiting, done) = (Last::Nothing, false, false);
-        let mut asking = Self { shell, id, names, flight: None, mailbox: None, last, waiting, began, done };
-        let stepped = shell.step_locked(&mut state, input(id), Recipient::Ticket(id));
-        asking.be_reachable(&mut state, stepped.mail.told.as_ref());
-        let told = stepped.send(shell, state).told;
-        (asking, told)
+        let mut call = Self {
+            shell,
+            id: state.table.ticket(),
+            names,
+            effect: None,
+            in_flight: None,
+            mailbox: None,
+            refusal: None,
+            woke: false,
+            waits: false,
+            began,
+            done: false,
+        };
+        call.step(state, input(call.id));
+        call
     }
 
-    pub(crate) fn want(shell: &'a Arc<Shell>, names: &'a Names, want: AcquireRequest) -> (Self, Option<TaskEffect>) {
-        let began = shell.is_heard().then(leasehold_clock::now);
-        Self::begin(shell, names, began, |id| Input::Acquire(id, want))
-    }
-
-    /// Before the mutex is let go, one who has to wait must have a mailbox, and one who is done must have none.
-    fn be_reachable(&mut self, state: &mut crate::runtime::shell::State, told: Option<&TaskEffect>) {
-        match (told, &self.mailbox) {
-            (None | Some(TaskEffect::Sleep(_)), None) => {
-                let mailbox = Arc::new(Mailbox::default());
-                if state.closed {
-                    let closed =
-                        Error::new(ErrorKind::Closed, "acquire", "the client was closed").with_hint("connect anew");
-                    let nobody_sleeps_yet = mailbox.put(TaskEffect::Failed(closed));
-                    drop(nobody_sleeps_yet);
-                } else {
-                    state.mailboxes.insert(self.id, mailbox.clone());
-                }
-                self.mailbox = Some(mailbox);
-            }
-            (None | Some(TaskEffect::Sleep(_) | TaskEffect::Call(_)), _) | (_, None) => {}
-            (Some(_), Some(_)) => drop(state.mailboxes.remove(&self.id)),
-        }
-    }
-
-    /// Goes on until the table has an answer, or until `limit`.
-    pub(crate) async fn run(mut self, mut told: Option<TaskEffect>, limit: Option<Moment>) -> Result<Outcome, Error> {
-        let mut alarm = limit.map(|limit| Alarm::new(self.shell, limit));
-        // The keeper was not woken for a call that follows on sleeping, for it may be answered at once.
-        let mut again = false;
-        loop {
-            told = match told {
-                Some(TaskEffect::Granted(grants)) => return Ok(self.granted(grants)),
-                Some(TaskEffect::Busy(busy)) => return Ok(self.finish(Outcome::Busy(Some(busy)))),
-                Some(TaskEffect::Extended) => return Ok(self.finish(Outcome::Extended)),
-                Some(TaskEffect::Failed(error)) => return Err(self.failed(error)),
-                Some(TaskEffect::Call(sending)) => {
-                    let flight = self.shell.start(*sending);
-                    if std::mem::take(&mut again) && !flight.is_finished() {
-                        self.shell.rouse_keeper();
-                    }
-                    self.flight = Some(flight);
-                    match poll_fn(|task| self.poll_flight(task, alarm.as_mut())).await {
-                        Some(landed) => self.answer(landed),
-                        None => return self.out_of_time(),
-                    }
-                }
-                Some(TaskEffect::Sleep(until)) => {
-                    self.tell_waiting();
-                    let mut sleep = Alarm::new(self.shell, until);
-                    match poll_fn(|task| self.poll_mail(task, Some(&mut sleep), alarm.as_mut())).await {
-                        Wakes::Effect(told) => Some(told),
-                        Wakes::Slept => {
-                            again = true;
-                            self.woke()
-                        }
-                        Wakes::OutOfTime => return self.out_of_time(),
-                    }
-                }
-                None => {
-                    self.tell_waiting();
-                    match poll_fn(|task| self.poll_mail(task, None, alarm.as_mut())).await {
-                        Wakes::Effect(told) => Some(told),
-                        _ => return self.out_of_time(),
-                    }
-                }
+    /// Does what the table says until the request is granted or refused, or until `limit`. An extension is granted without grants.
+    pub(crate) async fn run(mut self, limit: Option<Moment>) -> Result<Attempt<SmallVec<[Grant; 1]>>, Error> {
+        let mut limit = limit.map(|limit| Timer::new(self.shell, limit));
+        let result = loop {
+            let in_time = match self.effect.take() {
+                Some(TaskEffect::Granted(grants)) => break Ok(Attempt::Granted(grants)),
+                Some(TaskEffect::Extended) => break Ok(Attempt::Granted(SmallVec::new())),
+                Some(TaskEffect::Busy(busy)) => break Ok(Attempt::Busy(Holder::of(*busy))),
+                Some(TaskEffect::Failed(error)) => break Err(error),
+                Some(TaskEffect::Call(sending)) => self.call(*sending, &mut limit).await,
+                Some(TaskEffect::Sleep(until)) => self.wait(Some(until), &mut limit).await,
+                None => self.wait(None, &mut limit).await,
             };
-        }
+            if !in_time {
+                break self.out_of_time();
+            }
+        };
+        self.done = true;
+        result.map_err(|error| error.on_store(self.shell.store.label()).on_lock(self.names.first()))
     }
 
-    fn poll_flight(&mut self, task: &mut TaskContext<'_>, alarm: Option<&mut Alarm>) -> Poll<Option<Completed>> {
-        if let Some(flight) = &mut self.flight
-            && let Poll::Ready(landed) = flight.poll(task)
-        {
-            self.flight = None;
-            return Poll::Ready(Some(landed));
+    /// Calls the store, and brings the answer to the table. False if the limit comes first.
+    async fn call(&mut self, sending: Sending, limit: &mut Option<Timer>) -> bool {
+        let in_flight = self.in_flight.insert(InFlight::start(self.shell, &self.shell.store, sending));
+        if std::mem::take(&mut self.woke) && !in_flight.is_answered() {
+            self.shell.rouse_keeper();
         }
-        poll_alarm(alarm, task).map(|()| None)
-    }
-
-    fn poll_mail(
-        &mut self,
-        task: &mut TaskContext<'_>,
-        sleep: Option<&mut Alarm>,
-        alarm: Option<&mut Alarm>,
-    ) -> Poll<Wakes> {
-        if let Some(mailbox) = &self.mailbox
-            && let Poll::Ready(told) = mailbox.poll(task)
-        {
-            return Poll::Ready(Wakes::Effect(told));
-        }
-        if poll_alarm(alarm, task).is_ready() {
-            return Poll::Ready(Wakes::OutOfTime);
-        }
-        match sleep {
-            Some(sleep) => sleep.poll(task).map(|()| Wakes::Slept),
-            None => Poll::Pending,
-        }
-    }
-
-    fn answer(&mut self, landed: Completed) -> Option<TaskEffect> {
-        let Completed { context, answer, panic } = landed;
+        let completed = poll_fn(|task| match in_flight.poll(task) {
+            Poll::Ready(completed) => Poll::Ready(Some(completed)),
+            Poll::Pending => poll_timer(limit, task).map(|()| None),
+        });
+        let Some(Completed { context, answer, panic }) = completed.await else { return false };
+        self.in_flight = None;
         match &answer {
             Answer::Acquire(Ok(answered)) => {
                 if let Acquired::Busy(busy) = &answered.result {
-                    self.last = Last::Busy(busy.clone());
+                    self.refusal = Some(Ok(busy.clone()));
                 }
             }
-            Answer::Acquire(Err(error)) | Answer::Watch(Err(error)) => self.last = Last::Failed(error.clone()),
+            Answer::Acquire(Err(error)) | Answer::Watch(Err(error)) => self.refusal = Some(Err(error.clone())),
             _ => {}
         }
-        let told = self.step(Input::Answer(context, answer));
-        match panic {
-            Some(panic) => self.panicked(told, panic),
-            None => told,
+        self.step(self.shell.state(), Input::Answer(context, answer));
+        if let Some(panic) = panic {
+            self.panicked(panic);
         }
+        true
     }
 
-    /// The table has its answer: the panic of a layer goes on to the caller, who wants nothing any more.
-    #[cold]
-    fn panicked(&mut self, told: Option<TaskEffect>, panic: Panic) -> ! {
-        if matches!(told, None | Some(TaskEffect::Call(_) | TaskEffect::Sleep(_))) {
-            let granted = self.leave().map(TaskEffect::Granted);
-            self.shell.give_up(granted, Some(self.names));
+    /// Waits for the table's next word, and asks it for one after `until`. False if the limit comes first.
+    async fn wait(&mut self, until: Option<Moment>, limit: &mut Option<Timer>) -> bool {
+        if !std::mem::replace(&mut self.waits, true) {
+            self.shell.emit(|| Event::Waits { name: self.names.first() });
         }
-        self.done = true;
-        self.shell.give_up(told, Some(self.names));
-        std::panic::resume_unwind(panic)
-    }
-
-    fn woke(&mut self) -> Option<TaskEffect> {
-        let name = self.names.first().clone();
-        self.step(Input::Woke(self.id, name))
-    }
-
-    fn step(&mut self, input: Input) -> Option<TaskEffect> {
-        let shell = self.shell;
-        let mut state = shell.state();
-        let stepped = shell.step_locked(&mut state, input, Recipient::Ticket(self.id));
-        self.be_reachable(&mut state, stepped.mail.told.as_ref());
-        stepped.send(shell, state).told
-    }
-
-    fn tell_waiting(&mut self) {
-        if !self.waiting {
-            self.waiting = true;
-            self.shell.tell(|| Event::Waits { name: self.names.first() });
+        let mut sleep = until.map(|until| Timer::new(self.shell, until));
+        let in_time = poll_fn(|task| {
+            if let Some(mailbox) = &self.mailbox
+                && let Poll::Ready(effect) = lock(mailbox).poll(task)
+            {
+                self.effect = Some(effect);
+                return Poll::Ready(true);
+            }
+            if poll_timer(limit, task).is_ready() {
+                return Poll::Ready(false);
+            }
+            poll_timer(&mut sleep, task).map(|()| true)
+        });
+        let in_time = in_time.await;
+        if in_time && self.effect.is_none() {
+            self.woke = true;
+            self.step(self.shell.state(), Input::Woke(self.id, self.names.first().clone()));
         }
+        in_time
     }
 
-    /// The time to wait is over: unless the lock came at this very moment, it is busy.
-    fn out_of_time(mut self) -> Result<Outcome, Error> {
-        if matches!(self.last, Last::Nothing) {
-            self.last = self.known_to_be_busy();
+    /// One step of the table for this task.
+    fn step(&mut self, mut state: MutexGuard<'_, State>, input: Input) {
+        let woke = matches!(input, Input::Woke(..));
+        let step = |table: &mut _, now, out: &mut _| leasehold_core::table::Table::step(table, now, input, out);
+        let result = self.shell.step_table(&mut state, Recipient::Ticket(self.id), woke, step);
+        // Before the mutex is released: a task that has to wait needs a mailbox by then, and one that is done must have none.
+        match (&result.effects.effect, &self.mailbox) {
+            (None | Some(TaskEffect::Sleep(_)), None) => self.mailbox = Some(state.open_mailbox(self.id)),
+            (None | Some(TaskEffect::Sleep(_) | TaskEffect::Call(_)), _) | (_, None) => {}
+            (Some(_), Some(_)) => drop(state.mailboxes.remove(&self.id)),
         }
-        let leftover = self.leave();
-        match leftover {
-            Some(grants) => Ok(self.granted(grants)),
-            None => match std::mem::replace(&mut self.last, Last::Nothing) {
-                Last::Failed(error) => Err(self.failed(error)),
-                Last::Busy(busy) => Ok(self.finish(Outcome::Busy(Some(busy)))),
-                Last::Nothing => Ok(self.finish(Outcome::Busy(None))),
-            },
-        }
+        self.effect = result.send(self.shell, state).effect;
     }
 
-    /// Who never asked the store itself may still be told who holds the lock, as far as this client knows.
-    fn known_to_be_busy(&self) -> Last {
+    /// The limit came first: unless the lock came at this very moment, it is busy.
+    fn out_of_time(&mut self) -> Result<Attempt<SmallVec<[Grant; 1]>>, Error> {
+        if self.refusal.is_none() {
+            self.refusal = self.holder_here().map(Ok);
+        }
+        if let Some(grants) = self.withdraw() {
+            return Ok(Attempt::Granted(grants));
+        }
+        let busy = self.refusal.take().transpose()?;
+        Ok(Attempt::Busy(self.holder(busy)))
+    }
+
+    /// Who holds the lock as far as this client knows, for a task that never asked the store.
+    fn holder_here(&self) -> Option<Box<Busy>> {
         let state = self.shell.state();
         let now = leasehold_clock::now();
-        let busy = self.names.as_slice().iter().find_map(|name| state.table.busy(now, name));
-        busy.map_or(Last::Nothing, |busy| Last::Busy(Box::new(busy)))
+        self.names.as_slice().iter().find_map(|name| state.table.busy(now, name)).map(Box::new)
     }
 
-    /// Takes the wish back. A grant that was already in the mail is given out instead of being released.
-    fn leave(&mut self) -> Option<SmallVec<[Grant; 1]>> {
-        let name = self.names.first().clone();
+    fn holder(&self, busy: Option<Box<Busy>>) -> Holder {
+        busy.map_or_else(|| Holder::unknown(self.names.first().clone()), |busy| Holder::of(*busy))
+    }
+
+    /// Withdraws the request. A grant that was already in the mailbox is returned.
+    fn withdraw(&mut self) -> Option<SmallVec<[Grant; 1]>> {
+        self.done = true;
         let mut state = self.shell.state();
-        let stepped = self.shell.step_locked(&mut state, Input::Cancel(self.id, name), Recipient::Nothing);
-        // In the same step: what the table tells up to the cancelling must find its mailbox, or a lock passed on would be lost.
+        let cancel = Input::Cancel(self.id, self.names.first().clone());
+        let result = self.shell.step_locked(&mut state, cancel, Recipient::Nobody);
+        // Under the same mutex: an effect of this step must still find the mailbox, or a lock that is handed over would be lost.
         state.mailboxes.remove(&self.id);
-        stepped.send(self.shell, state);
+        result.send(self.shell, state);
         let mut granted = None;
-        while let Some(told) = self.mailbox.as_ref().and_then(|mailbox| mailbox.take()) {
-            match told {
+        let mailbox = self.mailbox.take();
+        while let Some(effect) = mailbox.as_ref().and_then(|mailbox| lock(mailbox).take()) {
+            match effect {
                 TaskEffect::Granted(grants) => granted = Some(grants),
-                told => self.shell.give_up(Some(told), Some(self.names)),
+                effect => self.shell.give_up(Some(effect), Some(self.names)),
             }
         }
-        if let Some(flight) = self.flight.take() {
-            self.shell.adopt(flight, Recipient::Ticket(self.id), Remains::Acquired(self.names.clone()));
+        if let Some(in_flight) = self.in_flight.take() {
+            let names = self.names.clone();
+            self.shell.adopt(in_flight, Recipient::Ticket(self.id), move |shell, effects| {
+                shell.give_up(effects.effect, Some(&names));
+            });
         }
-        self.mailbox = None;
-        self.done = true;
         granted
     }
 
-    fn granted(mut self, grants: SmallVec<[Grant; 1]>) -> Outcome {
-        self.end();
-        Outcome::Granted(grants)
-    }
-
-    fn finish(mut self, outcome: Outcome) -> Outcome {
-        self.end();
-        outcome
-    }
-
-    fn failed(mut self, error: Error) -> Error {
-        self.end();
-        error.on_store(self.shell.store.label()).on_lock(self.names.first())
-    }
-
-    fn end(&mut self) {
+    /// A layer panicked. The table has its answer by now; the panic goes on to the caller, who gets nothing else.
+    #[cold]
+    fn panicked(&mut self, panic: Panic) -> ! {
+        let effect = self.effect.take();
+        if matches!(effect, None | Some(TaskEffect::Call(_) | TaskEffect::Sleep(_))) {
+            let granted = self.withdraw().map(TaskEffect::Granted);
+            self.shell.give_up(granted, Some(self.names));
+        }
         self.done = true;
+        self.shell.give_up(effect, Some(self.names));
+        std::panic::resume_unwind(panic)
     }
 }
 
@@ -297,65 +228,20 @@ impl Drop for AcquireCall<'_> {
         if self.done || self.shell.is_forked() {
             return;
         }
-        let busy = self.began.map(|_| match std::mem::replace(&mut self.last, Last::Nothing) {
-            Last::Nothing => self.known_to_be_busy(),
-            last => last,
+        let holder = self.began.map(|_| {
+            let busy = self.refusal.take().map_or_else(|| self.holder_here(), Result::ok);
+            self.holder(busy)
         });
-        if let Some(grants) = self.leave() {
-            self.shell.give_up(Some(TaskEffect::Granted(grants)), Some(self.names));
-        }
-        if let Some(busy) = busy {
-            let holder = match busy {
-                Last::Busy(busy) => Holder::of(*busy),
-                _ => Holder::unknown(self.names.first().clone()),
-            };
-            self.shell.tell(|| Event::Cancelled {
-                name: self.names.first(),
-                waited: waited(self.began),
-                holder: &holder,
-            });
+        let granted = self.withdraw().map(TaskEffect::Granted);
+        self.shell.give_up(granted, Some(self.names));
+        if let Some(holder) = &holder {
+            let (name, waited) = (self.names.first(), waited(self.began));
+            self.shell.emit(|| Event::Cancelled { name, waited, holder });
         }
     }
 }
 
-/// How long a task has waited, where anybody listens.
-pub(crate) fn waited(began: Option<Moment>) -> std::time::Duration {
+/// How long a task has waited, if there is a listener.
+pub(crate) fn waited(began: Option<Moment>) -> Duration {
     began.map(|began| leasehold_clock::now().since(began)).unwrap_or_default()
-}
-
-enum Wakes {
-    Effect(TaskEffect),
-    Slept,
-    OutOfTime,
-}
-
-fn poll_alarm(alarm: Option<&mut Alarm>, task: &mut TaskContext<'_>) -> Poll<()> {
-    alarm.map_or(Poll::Pending, |alarm| alarm.poll(task))
-}
-
-/// A timer on the keeper's runtime, so that the caller needs none.
-pub(crate) struct Alarm {
-    sleep: Option<Pin<Box<Sleep>>>,
-    shell: Arc<Shell>,
-}
-
-impl Alarm {
-    pub(crate) fn new(shell: &Arc<Shell>, until: Moment) -> Self {
-        let _context = shell.background.enter();
-        let sleep = Box::pin(tokio::time::sleep(until.since(leasehold_clock::now())));
-        Self { sleep: Some(sleep), shell: shell.clone() }
-    }
-
-    pub(crate) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
-        self.sleep.as_mut().map_or(Poll::Ready(()), |sleep| sleep.as_mut().poll(task))
-    }
-}
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        // In a forked child the runtime's mutex may be locked for ever: leave the timer where it is.
-        if self.shell.is_forked() {
-            std::mem::forget(self.sleep.take());
-        }
-    }
 }

@@ -1,41 +1,43 @@
-//! A handle: what a client, its locks and its guards have of the shell, counted apart from what the shell itself has under way.
+//! What a client, its locks and its guards hold of the shell, counted apart from the calls that are under way.
 //!
-//! The keeper goes on after the last handle is gone for as long as anything is open with the store: a release whose first sending
-//! was lost, an acquire whose outcome is unknown.
+//! After the last of them is gone the keeper goes on for as long as anything is open with the store: a release that was not
+//! answered, an acquire whose outcome is unknown.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::runtime::shell::Shell;
 
-/// One of the handles. As cheap to clone as the shell's own `Arc`.
-#[derive(Clone)]
-pub(crate) struct Handle(Arc<Last>);
+/// Shared by everything that a user holds of one client. Dropped with the last of them, it lets the keeper end.
+pub(crate) struct ShellHandle(Arc<Shell>);
 
-/// Dropped with the last handle.
-struct Last(Arc<Shell>);
-
-impl Handle {
-    /// The first handle of a shell; the others are its clones.
-    pub(crate) fn new(shell: Arc<Shell>) -> Self {
-        Self(Arc::new(Last(shell)))
+impl ShellHandle {
+    pub(crate) fn new(shell: Arc<Shell>) -> Arc<Self> {
+        Arc::new(Self(shell))
     }
 }
 
-impl Deref for Handle {
+impl Deref for ShellHandle {
     type Target = Arc<Shell>;
 
     #[inline]
     fn deref(&self) -> &Arc<Shell> {
-        &self.0.0
+        &self.0
     }
 }
 
-impl Drop for Last {
+impl Drop for ShellHandle {
     fn drop(&mut self) {
-        // The keeper is not in a forked child, and its mutexes may be locked there for ever.
-        if !self.0.is_forked() {
-            self.0.abandon();
+        // A forked child has no keeper, and the keeper's mutexes may be locked there for ever.
+        if !self.is_forked() {
+            self.abandon();
         }
+    }
+}
+
+impl fmt::Debug for ShellHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.store.label())
     }
 }

@@ -1,22 +1,27 @@
-//! A call to the store on its way, together with what the table wants back with its answer.
+//! A call to the store that is under way, with what the table wants back with its answer.
 //!
-//! Whatever becomes of it, the table gets its one answer: a call that panics, when it is made or while it is under way, answers that
-//! nobody knows its outcome.
+//! The table gets exactly one answer to every call. A call that panics, when it is made or while it is under way, ends with an
+//! error whose outcome is unknown.
 
-use std::future::poll_fn;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use leasehold_core::port::{Acquired, Call, Released, Renewed, Reply};
-use leasehold_core::table::{Answer, Context};
-use leasehold_core::{Error, ErrorKind, Outcome};
+use leasehold_core::table::{Answer, Context, Request, Sending};
+use leasehold_core::{Error, ErrorKind, Outcome, Store};
 
+use crate::client::event::Event;
 use crate::runtime::panic_guard::{Panic, caught};
+use crate::runtime::shell::Shell;
 
-/// A call on its way. It is finished by whoever holds it: the caller, or the background after the caller has gone. Whoever drops
-/// it unfinished owes the table its [`InFlight::lost`].
+/// A call that was sent. Its caller polls it until it is completed, or hands it to [`Shell::adopt`]. If that is not possible either,
+/// the table is owed [`InFlight::lost`].
 pub(crate) struct InFlight {
+    /// None once it is completed.
     context: Option<Context>,
-    call: Kind,
+    call: StoreCall,
     panic: Option<Panic>,
 }
 
@@ -24,128 +29,110 @@ pub(crate) struct InFlight {
 pub(crate) struct Completed {
     pub(crate) context: Context,
     pub(crate) answer: Answer,
-    /// With which panic it ended: to go on to the caller when the table has its answer, or to be logged where there is none.
+    /// The panic that it ended with. It goes on to the caller after the table has its answer; without a caller it is logged.
     pub(crate) panic: Option<Panic>,
 }
 
-enum Kind {
-    Acquire(Call<Reply<Acquired>>),
-    Release(Call<Reply<Released>>),
-    Renew(Call<Reply<Vec<Renewed>>>),
-    Watch(Call<Result<(), Error>>),
+/// The answer to a call, or the future that it comes from.
+enum StoreCall {
+    /// The call was finished as soon as it was made.
+    Answered(Option<Answer>),
+    Acquire(Pending<Reply<Acquired>>),
+    Release(Pending<Reply<Released>>),
+    Renew(Pending<Reply<Vec<Renewed>>>),
+    Watch(Pending<Result<(), Error>>),
 }
 
+type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 impl InFlight {
-    #[inline]
-    pub(crate) fn acquire(context: Context, call: impl FnOnce() -> Call<Reply<Acquired>>) -> Self {
-        Self::start(context, "acquire", Kind::Acquire, call)
-    }
-
-    #[inline]
-    pub(crate) fn release(context: Context, call: impl FnOnce() -> Call<Reply<Released>>) -> Self {
-        Self::start(context, "release", Kind::Release, call)
-    }
-
-    pub(crate) fn renew(context: Context, call: impl FnOnce() -> Call<Reply<Vec<Renewed>>>) -> Self {
-        Self::start(context, "renew", Kind::Renew, call)
-    }
-
-    pub(crate) fn watch(context: Context, call: impl FnOnce() -> Call<Result<(), Error>>) -> Self {
-        Self::start(context, "watch", Kind::Watch, call)
-    }
-
-    #[inline]
-    fn start<T>(
-        context: Context,
-        operation: &'static str,
-        kind: impl FnOnce(Call<Result<T, Error>>) -> Kind,
-        call: impl FnOnce() -> Call<Result<T, Error>>,
-    ) -> Self {
-        let (call, panic) = match caught(call) {
-            Ok(call) => (call, None),
-            Err(panic) => (Call::done(Err(panicked(operation))), Some(panic)),
+    /// Sends a call to `store`, which is the callers' or the keeper's.
+    pub(crate) fn start(shell: &Arc<Shell>, store: &Arc<dyn Store>, sending: Sending) -> Self {
+        let Sending { context, request } = sending;
+        let (call, panic) = match request {
+            Request::Acquire(request) => {
+                shell.emit(|| Event::Asked { names: request.names.as_slice() });
+                StoreCall::of("acquire", || store.acquire(request), Answer::Acquire, StoreCall::Acquire)
+            }
+            Request::Release(request) => {
+                StoreCall::of("release", || store.release(request), Answer::Release, StoreCall::Release)
+            }
+            Request::Renew(leases) => StoreCall::of("renew", || store.renew(leases), Answer::Renew, StoreCall::Renew),
+            Request::Watch(name) => {
+                let hints = shell.hint_sink();
+                let watch = || store.watch(shell.client, name, hints);
+                StoreCall::of("watch", watch, Answer::Watch, StoreCall::Watch)
+            }
         };
-        Self { context: Some(context), call: kind(call), panic }
-    }
-
-    /// The answer, when it is there.
-    pub(crate) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Completed> {
-        let panic = &mut self.panic;
-        let answer = match &mut self.call {
-            Kind::Acquire(call) => poll_call(call, "acquire", panic, task).map(Answer::Acquire),
-            Kind::Release(call) => poll_call(call, "release", panic, task).map(Answer::Release),
-            Kind::Renew(call) => poll_call(call, "renew", panic, task).map(Answer::Renew),
-            Kind::Watch(call) => poll_call(call, "watch", panic, task).map(Answer::Watch),
-        };
-        answer.map(|answer| Completed {
-            context: self.context.take().expect("a flight lands once"),
-            answer,
-            panic: self.panic.take(),
-        })
+        Self { context: Some(context), call, panic }
     }
 
     /// Whether the call was finished as soon as it was made.
-    pub(crate) fn is_finished(&self) -> bool {
-        match &self.call {
-            Kind::Acquire(call) => matches!(call, Call::Done(_)),
-            Kind::Release(call) => matches!(call, Call::Done(_)),
-            Kind::Renew(call) => matches!(call, Call::Done(_)),
-            Kind::Watch(call) => matches!(call, Call::Done(_)),
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self.call, StoreCall::Answered(_))
+    }
+
+    /// The answer, when it is there. Not to be polled after that.
+    pub(crate) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Completed> {
+        let polled = caught(|| match &mut self.call {
+            StoreCall::Answered(answer) => Poll::Ready(answer.take().expect("a call is completed once")),
+            StoreCall::Acquire(future) => future.as_mut().poll(task).map(Answer::Acquire),
+            StoreCall::Release(future) => future.as_mut().poll(task).map(Answer::Release),
+            StoreCall::Renew(future) => future.as_mut().poll(task).map(Answer::Renew),
+            StoreCall::Watch(future) => future.as_mut().poll(task).map(Answer::Watch),
+        });
+        let answer = match polled {
+            Ok(Poll::Ready(answer)) => answer,
+            Ok(Poll::Pending) => return Poll::Pending,
+            Err(panic) => {
+                self.panic = Some(panic);
+                self.call.unanswered(PANICKED)
+            }
+        };
+        let context = self.context.take().expect("a call is completed once");
+        Poll::Ready(Completed { context, answer, panic: self.panic.take() })
+    }
+
+    /// What the table is told of a call that nothing will finish; none if it was completed.
+    pub(crate) fn lost(mut self) -> Option<Completed> {
+        let context = self.context?;
+        let answer = self.call.unanswered("the call was given up under way");
+        Some(Completed { context, answer, panic: self.panic })
+    }
+}
+
+impl StoreCall {
+    /// Makes a call, and says which answer it brings. Also the panic that making it ended with.
+    fn of<T>(
+        operation: &'static str,
+        call: impl FnOnce() -> Call<Result<T, Error>>,
+        answer: fn(Result<T, Error>) -> Answer,
+        pending: fn(Pending<Result<T, Error>>) -> Self,
+    ) -> (Self, Option<Panic>) {
+        match caught(call) {
+            Ok(Call::Done(reply)) => {
+                let reply = reply.unwrap_or_else(|| Err(unknown(operation, "the call was polled to its end before")));
+                (Self::Answered(Some(answer(reply))), None)
+            }
+            Ok(Call::Pending(future)) => (pending(future), None),
+            Err(panic) => (Self::Answered(Some(answer(Err(unknown(operation, PANICKED))))), Some(panic)),
         }
     }
 
-    /// The answer, if the call was finished as soon as it was made.
-    #[allow(clippy::result_large_err, reason = "not an error: the flight goes on")]
-    pub(crate) fn finished(self) -> Result<Completed, Self> {
-        let Self { context, call, panic } = self;
-        let answer = match call {
-            Kind::Acquire(Call::Done(Some(reply))) => Answer::Acquire(reply),
-            Kind::Release(Call::Done(Some(reply))) => Answer::Release(reply),
-            Kind::Renew(Call::Done(Some(reply))) => Answer::Renew(reply),
-            Kind::Watch(Call::Done(Some(reply))) => Answer::Watch(reply),
-            call => return Err(Self { context, call, panic }),
-        };
-        Ok(Completed { context: context.expect("a flight lands once"), answer, panic })
-    }
-
-    /// Waits for the answer. Dropped before it is there, the flight is still whole.
-    pub(crate) async fn land(&mut self) -> Completed {
-        poll_fn(|task| self.poll(task)).await
-    }
-
-    /// What the table is told of a flight that nobody will finish.
-    pub(crate) fn lost(self) -> Option<Completed> {
-        let error = |operation| unknown(operation, "the call was given up under way");
-        let answer = match &self.call {
-            Kind::Acquire(_) => Answer::Acquire(Err(error("acquire"))),
-            Kind::Release(_) => Answer::Release(Err(error("release"))),
-            Kind::Renew(_) => Answer::Renew(Err(error("renew"))),
-            Kind::Watch(_) => Answer::Watch(Err(error("watch"))),
-        };
-        self.context.map(|context| Completed { context, answer, panic: self.panic })
+    /// The answer where the store's will not come: its outcome is unknown.
+    #[cold]
+    fn unanswered(&mut self, what: &str) -> Answer {
+        match self {
+            Self::Answered(answer) => answer.take().expect("a call is completed once"),
+            Self::Acquire(_) => Answer::Acquire(Err(unknown("acquire", what))),
+            Self::Release(_) => Answer::Release(Err(unknown("release", what))),
+            Self::Renew(_) => Answer::Renew(Err(unknown("renew", what))),
+            Self::Watch(_) => Answer::Watch(Err(unknown("watch", what))),
+        }
     }
 }
 
-#[inline]
-fn poll_call<T>(
-    call: &mut Call<Result<T, Error>>,
-    operation: &'static str,
-    panic: &mut Option<Panic>,
-    task: &mut TaskContext<'_>,
-) -> Poll<Result<T, Error>> {
-    match call {
-        Call::Done(reply) => Poll::Ready(reply.take().expect("a call is not polled after its end")),
-        Call::Pending(future) => caught(|| future.as_mut().poll(task)).unwrap_or_else(|payload| {
-            *panic = Some(payload);
-            Poll::Ready(Err(panicked(operation)))
-        }),
-    }
-}
-
-#[cold]
-fn panicked(operation: &'static str) -> Error {
-    unknown(operation, "the store, or a layer around it, panicked")
-}
+const PANICKED: &str = "the store, or a layer around it, panicked";
 
 #[cold]
 pub(crate) fn unknown(operation: &'static str, what: &str) -> Error {

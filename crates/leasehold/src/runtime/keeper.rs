@@ -1,6 +1,6 @@
 //! The keeper: a thread and a runtime of its own that renew leases and notice in time when they are lost.
 //!
-//! A blocked or busy runtime of the user's cannot starve it. It looks at the clock at least every 100 ms while anything is held
+//! A blocked or busy runtime of the user's cannot starve it. It reads the clock at least every 100 ms while anything is held
 //! or asked for, because timers do not count the time a machine was suspended. While tasks only wait in line it rests.
 
 use std::sync::Arc;
@@ -16,38 +16,37 @@ use crate::runtime::panic_guard::{self, caught};
 use crate::runtime::shell::{Recipient, Shell};
 
 /// The longest sleep while anything is held, or was a moment ago.
-const LOOK: Duration = Duration::from_millis(100);
-/// Two looks are this far apart, so that renewals gather into batches, unless something is due before: a short lease leaves no more
+const MAX_SLEEP: Duration = Duration::from_millis(100);
+/// Two checks are this far apart, so that renewals gather into batches, unless something is due before: a short lease leaves no more
 /// than this between its deadline and its end.
-const BREATH: Duration = Duration::from_millis(2);
-/// After this many looks at which nothing was due the keeper rests: it sleeps until it is woken. And after one, where its last rest
-/// was a long one: else a lock that is taken and given back all the time would wake it each time.
-const IDLE_LOOKS: u32 = 20;
-/// The wall clock may be set or slewed by this much between two looks without being taken for a jump.
-const JUMP: Duration = Duration::from_millis(500);
-
+const MIN_SLEEP: Duration = Duration::from_millis(2);
+/// After this many checks at which nothing was due the keeper rests: it sleeps until it is woken. If its last rest was a long one,
+/// it rests after one such check: a lock that is taken and given back all the time would wake it each time.
+const IDLE_CHECKS: u32 = 20;
+/// The wall clock may be set or slewed by this much between two checks without being taken for a jump.
+const MAX_SLEW: Duration = Duration::from_millis(500);
 /// How long the keeper waits, after the last handle is gone and the table is empty, for calls that only tidy up.
-const LAST_ERRANDS: Duration = Duration::from_secs(10);
+const MAX_DRAIN: Duration = Duration::from_secs(10);
 
-/// Wakes the keeper when something is due earlier than it would look.
+/// Wakes the keeper when something is due before its next check.
 #[derive(Debug, Default)]
-pub(crate) struct Waker {
-    /// When it looks next, on the clock of [`Moment`].
-    looks_at: AtomicU64,
+pub(crate) struct KeeperWaker {
+    /// When its next check is, on the clock of [`Moment`].
+    checks_at: AtomicU64,
     wake: Notify,
     /// The last handle is gone.
     abandoned: AtomicBool,
     ended: AtomicBool,
 }
 
-impl Waker {
-    /// Something is due then. Costs one load where the keeper looks early enough anyway.
+impl KeeperWaker {
+    /// Something is due then. Costs one load if the keeper checks early enough anyway.
     #[inline]
     pub(crate) fn due_at(&self, when: Option<Moment>) {
         if let Some(when) = when
-            && when.as_nanos() < self.looks_at.load(Ordering::Acquire)
+            && when.as_nanos() < self.checks_at.load(Ordering::Acquire)
         {
-            self.looks_at.store(when.as_nanos(), Ordering::Release);
+            self.checks_at.store(when.as_nanos(), Ordering::Release);
             self.wake.notify_one();
         }
     }
@@ -69,15 +68,15 @@ impl Waker {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    fn looks_at(&self, when: Moment) {
-        self.looks_at.store(when.as_nanos(), Ordering::Release);
+    fn set_next_check(&self, when: Moment) {
+        self.checks_at.store(when.as_nanos(), Ordering::Release);
     }
 }
 
 /// A keeper's thread that has not been given its client yet.
 pub(crate) struct Keeper {
     pub(crate) handle: Handle,
-    pub(crate) waker: Arc<Waker>,
+    pub(crate) waker: Arc<KeeperWaker>,
     start: oneshot::Sender<Arc<Shell>>,
 }
 
@@ -93,7 +92,7 @@ impl Keeper {
             .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
             .map_err(|error| failed("the keeper's runtime could not be made", error))?;
         let handle = runtime.handle().clone();
-        let waker = Arc::new(Waker::default());
+        let waker = Arc::new(KeeperWaker::default());
         let (start, started) = oneshot::channel();
         let waker_there = waker.clone();
         let (give, given) = std::sync::mpsc::channel::<Runtime>();
@@ -106,7 +105,7 @@ impl Keeper {
                     keep(&shell, &waker_there).await;
                     // Nobody is left to close it.
                     match caught(|| shell.store.close(shell.client)) {
-                        Ok(closing) => drop(tokio::time::timeout(LAST_ERRANDS, closing).await),
+                        Ok(closing) => drop(tokio::time::timeout(MAX_DRAIN, closing).await),
                         Err(panic) => panic_guard::log("closing", &panic),
                     }
                     Some(shell)
@@ -136,82 +135,74 @@ impl Keeper {
     }
 }
 
-/// Looks, does what is due, and sleeps, until the last handle is gone and nothing is open with the store.
-async fn keep(shell: &Arc<Shell>, waker: &Waker) {
+/// Does what is due, and sleeps, until the last handle is gone and nothing is open with the store.
+async fn keep(shell: &Arc<Shell>, waker: &KeeperWaker) {
     let mut idle = 0;
     let mut wall = WallWatch::new();
-    let mut last = DrainOnDrop::default();
+    let mut drains_since = None;
     loop {
         let abandoned = waker.is_abandoned();
-        let next = match caught(|| look(shell, &mut wall)) {
+        let next = match caught(|| check(shell, &mut wall)) {
             Ok(next) => next,
             Err(panic) => {
                 panic_guard::log("the keeper", &panic);
-                Some(leasehold_clock::now() + LOOK)
+                Some(leasehold_clock::now() + MAX_SLEEP)
             }
         };
-        if abandoned && last.are_done(shell) {
+        if abandoned && is_drained(shell, &mut drains_since) {
             return;
         }
         idle = if next.is_some() || abandoned { 0 } else { idle + 1 };
         let now = leasehold_clock::now();
-        if idle > IDLE_LOOKS && shell.may_rest() {
-            waker.looks_at(Moment::NEVER);
+        if idle > IDLE_CHECKS && shell.may_rest() {
+            waker.set_next_check(Moment::NEVER);
             waker.wake.notified().await;
-            // Nothing was held or asked for until then: whatever the wall clock did before concerns no lease.
+            // Nothing was held or asked for until then: a jump of the wall clock before that concerns no lease.
             wall = shell.rested().unwrap_or_else(WallWatch::new);
-            if leasehold_clock::now().since(now) < LOOK {
+            if leasehold_clock::now().since(now) < MAX_SLEEP {
                 idle = 0;
             }
             continue;
         }
-        let until = next.unwrap_or(Moment::NEVER).min(now + LOOK);
-        waker.looks_at(until);
-        // A timer set between the look and the line above saw an older time and woke nobody; one set from here on does.
+        let until = next.unwrap_or(Moment::NEVER).min(now + MAX_SLEEP);
+        waker.set_next_check(until);
+        // A timer set between the check and the line above saw an older time and did not wake the keeper; one set from here on does.
         let until = until.min(shell.next_timer().unwrap_or(Moment::NEVER));
         // The runtime's timers go by whole milliseconds, rounded up: so this lets other tasks run, and gathers what is due together.
         let woken = tokio::time::timeout(until.since(now), waker.wake.notified()).await;
         if woken.is_ok() {
             let due = shell.next_timer().unwrap_or(Moment::NEVER);
-            tokio::time::sleep(due.since(leasehold_clock::now()).min(BREATH)).await;
+            tokio::time::sleep(due.since(leasehold_clock::now()).min(MIN_SLEEP)).await;
         }
     }
 }
 
-/// What is still to be waited for when nobody is left.
-#[derive(Default)]
-struct DrainOnDrop {
-    since: Option<Moment>,
-}
-
-impl DrainOnDrop {
-    /// Nothing is open in the table, and what only tidies up has ended or had its time.
-    fn are_done(&mut self, shell: &Shell) -> bool {
-        if !shell.state().table.is_empty() {
-            self.since = None;
-            return false;
-        }
-        let now = leasehold_clock::now();
-        let since = *self.since.get_or_insert(now);
-        !shell.has_errands() || now.since(since) >= LAST_ERRANDS
+/// Whether nothing is open in the table, and what only tidies up has ended or had its time.
+fn is_drained(shell: &Shell, since: &mut Option<Moment>) -> bool {
+    if !shell.state().table.is_empty() {
+        *since = None;
+        return false;
     }
+    let now = leasehold_clock::now();
+    let since = *since.get_or_insert(now);
+    !shell.tasks.any() || now.since(since) >= MAX_DRAIN
 }
 
-/// Does what is due, and says when the next thing is.
-fn look(shell: &Arc<Shell>, wall: &mut WallWatch) -> Option<Moment> {
+/// Does what is due, and returns when the next thing is.
+fn check(shell: &Arc<Shell>, wall: &mut WallWatch) -> Option<Moment> {
     let now = leasehold_clock::now();
     if let Some(ahead) = wall.jumped(now) {
-        shell.step(Input::Jumped(ahead), Recipient::Nothing);
+        shell.step(Input::Jumped(ahead), Recipient::Nobody);
     }
     let next = shell.next_timer();
     if next.is_some_and(|next| next <= now) {
-        shell.step(Input::Tick, Recipient::Nothing);
+        shell.step(Input::Tick, Recipient::Nobody);
         return shell.next_timer();
     }
     next
 }
 
-/// Notices when the wall clock ran ahead of the clock that leases are counted by: that one may have stood still.
+/// Notices when the wall clock runs ahead of the clock that leases are counted by, which may have stood still.
 pub(crate) struct WallWatch {
     moment: Moment,
     wall: leasehold_core::StoreTime,
@@ -225,6 +216,6 @@ impl WallWatch {
     pub(crate) fn jumped(&mut self, now: Moment) -> Option<Duration> {
         let before = std::mem::replace(self, Self { moment: now, wall: leasehold_clock::wall() });
         let ahead = self.wall.since(before.wall).saturating_sub(now.since(before.moment));
-        (ahead > JUMP).then_some(ahead)
+        (ahead > MAX_SLEW).then_some(ahead)
     }
 }

@@ -1,60 +1,44 @@
-//! Where a waiting task is told what the table has for it.
+//! Where the table's effects wait for a sleeping task.
 
-use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
 
 use leasehold_core::table::TaskEffect;
 use smallvec::SmallVec;
 
-use crate::runtime::sync::Mutex;
-
-/// One waiting task's mail.
+/// The mailbox of one waiting task.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-struct Inner {
-    mail: SmallVec<[TaskEffect; 1]>,
+    effects: SmallVec<[TaskEffect; 1]>,
     waker: Option<Waker>,
 }
 
 impl Mailbox {
-    /// Puts something in. The task is to be woken by the caller, when it holds no mutex any more.
+    /// Puts an effect in. The caller wakes the task once it holds no mutex.
     #[must_use]
-    pub(crate) fn put(&self, told: TaskEffect) -> Option<Waker> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        // A newer word on how long to sleep replaces an older one that was not read yet.
-        if matches!(told, TaskEffect::Sleep(_)) {
-            inner.mail.retain(|mail| !matches!(mail, TaskEffect::Sleep(_)));
+    pub(crate) fn put(&mut self, effect: TaskEffect) -> Option<Waker> {
+        // A newer time to sleep until replaces an older one that was not read yet.
+        if matches!(effect, TaskEffect::Sleep(_)) {
+            self.effects.retain(|effect| !matches!(effect, TaskEffect::Sleep(_)));
         }
-        inner.mail.push(told);
-        inner.waker.take()
+        self.effects.push(effect);
+        self.waker.take()
     }
 
-    /// Takes the next piece out.
-    pub(crate) fn take(&self) -> Option<TaskEffect> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).next()
+    /// Takes the oldest effect out.
+    pub(crate) fn take(&mut self) -> Option<TaskEffect> {
+        if self.effects.is_empty() { None } else { Some(self.effects.remove(0)) }
     }
 
-    pub(crate) fn poll(&self, task: &mut Context<'_>) -> Poll<TaskEffect> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match inner.next() {
-            Some(told) => Poll::Ready(told),
+    pub(crate) fn poll(&mut self, task: &mut Context<'_>) -> Poll<TaskEffect> {
+        match self.take() {
+            Some(effect) => Poll::Ready(effect),
             None => {
-                match &mut inner.waker {
+                match &mut self.waker {
                     Some(waker) => waker.clone_from(task.waker()),
                     empty => *empty = Some(task.waker().clone()),
                 }
                 Poll::Pending
             }
         }
-    }
-}
-
-impl Inner {
-    fn next(&mut self) -> Option<TaskEffect> {
-        if self.mail.is_empty() { None } else { Some(self.mail.remove(0)) }
     }
 }

@@ -1,4 +1,4 @@
-//! What runs around the table of a client: the shell that steps it, the keeper's thread, and calls to the store that are under way.
+//! The I/O around the table of a client: the shell that steps it, calls to the store, and the keeper's thread.
 //!
 //! Nothing here decides anything about locks; `leasehold_core::table` does.
 
@@ -12,3 +12,4 @@ pub(crate) mod panic_guard;
 pub(crate) mod random;
 pub(crate) mod shell;
 pub(crate) mod sync;
+pub(crate) mod timer;

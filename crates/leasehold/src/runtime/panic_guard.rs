@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// What a panic carried.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// Runs user code, and gives its panic back. Nothing of ours may be half done when it runs.
+/// Runs user code, and returns its panic. Nothing of ours may be half done when it runs.
 #[inline]
 pub(crate) fn caught<T>(code: impl FnOnce() -> T) -> Result<T, Panic> {
     catch_unwind(AssertUnwindSafe(code))
 }
 
-/// Runs user code where nobody is there whom its panic could reach: it is logged, and that is all.
+/// Runs user code that has no caller for a panic to reach: the panic is logged, and has no other effect.
 #[inline]
 pub(crate) fn contained<T>(whose: &'static str, code: impl FnOnce() -> T) -> Option<T> {
     caught(code).map_err(|panic| log(whose, &panic)).ok()

@@ -7,7 +7,7 @@ use leasehold_core::backoff::Rng;
 use leasehold_core::{ClientId, Error, Owner};
 
 thread_local! {
-    /// Two generators, so that an owner has 128 bits that were random once.
+    /// Two generators, so that an owner comes from 128 random bits.
     static OWNERS: RefCell<Option<[Rng; 2]>> = const { RefCell::new(None) };
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn client_id() -> Result<ClientId, Error> {
     Ok(ClientId([seed()?, seed()?]))
 }
 
-/// An owner for one acquire. It re-enters nowhere by accident.
+/// An owner for one acquire, which never re-enters by accident.
 pub(crate) fn owner() -> Result<Owner, Error> {
     OWNERS.with_borrow_mut(|owners| {
         let [a, b] = match owners {

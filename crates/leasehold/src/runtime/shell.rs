@@ -1,18 +1,17 @@
-//! The thin shell around the table: it sends what it is told to send, brings the answers back, and wakes tasks.
+//! The thin shell around the table: it steps the table, delivers what a step has for tasks and guards, and makes its calls.
 //!
-//! It decides nothing. The table's mutex is never held while the store is called (ending a subscription apart, which only hands
-//! a message over), nor while other user code runs: listeners, and the wakers of tasks.
+//! It decides nothing. The table's mutex is never held while the store is called, except to end a subscription, which only hands
+//! over a message; nor while other user code runs: listeners, and the wakers of tasks.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::FixedState as Hasher;
 use leasehold_clock::fork::Process;
-use leasehold_core::port::{Call, Hint, HintSink};
-use leasehold_core::table::{
-    FailedRenewal, HoldId, Input, Output, Outputs, Request, Sending, Table, TaskEffect, TicketId,
-};
+use leasehold_core::port::{Call, Hint, HintSink, Released};
+use leasehold_core::table::{FailedRenewal, HoldId, Input, Output, Outputs, Table, TaskEffect, TicketId};
+use leasehold_core::task_tracker::TaskTracker;
 use leasehold_core::{ClientId, Error, ErrorKind, Moment, Name, Store};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -21,32 +20,30 @@ use tokio::sync::Notify;
 use crate::client::event::{Event, Listener};
 use crate::client::stats::Stats;
 use crate::guard::lost::{LossReport, LostCell};
-use crate::runtime::background::Remains;
 use crate::runtime::in_flight::InFlight;
-use crate::runtime::keeper::{Waker, WallWatch};
+use crate::runtime::keeper::{KeeperWaker, WallWatch};
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::panic_guard::contained;
-use crate::runtime::sync::{Mutex, MutexGuard};
-use leasehold_core::task_tracker::{TaskGuard, TaskTracker};
+use crate::runtime::sync::{Mutex, MutexGuard, lock};
 
-/// So many names in use are looked through at each step of a client whose keeper rests.
-const FEW: usize = 16;
+/// Up to this many names are scanned per step of a client whose keeper rests.
+const MAX_SCANNED: usize = 16;
 
-/// What all handles of one client share.
+/// What everything of one client shares.
 pub(crate) struct Shell {
     pub(crate) client: ClientId,
     /// For callers.
     pub(crate) store: Arc<dyn Store>,
     /// For the keeper, over connections of its own.
     pub(crate) keepers_store: Arc<dyn Store>,
-    /// The keeper's runtime: whatever must go on when the caller has gone goes on there.
+    /// The keeper's runtime, which finishes what its caller has left.
     pub(crate) background: Handle,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     /// Notified when a closed client has given everything back.
     pub(crate) quiet: Notify,
-    keeper: Arc<Waker>,
-    /// Counts what the background has under way.
-    pub(crate) errands: TaskTracker,
+    keeper: Arc<KeeperWaker>,
+    /// Counts the tasks on the background runtime.
+    pub(crate) tasks: TaskTracker,
     state: Mutex<State>,
     process: Process,
 }
@@ -54,17 +51,34 @@ pub(crate) struct Shell {
 pub(crate) struct State {
     pub(crate) table: Table,
     /// Of tasks that wait.
-    pub(crate) mailboxes: HashMap<TicketId, Arc<Mailbox>, Hasher>,
-    /// Of guards that somebody watches.
+    pub(crate) mailboxes: HashMap<TicketId, Arc<Mutex<Mailbox>>, Hasher>,
+    /// Of guards whose loss is watched for.
     pub(crate) lost: HashMap<HoldId, Arc<LostCell>, Hasher>,
     pub(crate) closed: bool,
     /// Counted with every step.
     pub(crate) stats: Stats,
-    /// The keeper sleeps until it is woken: no lease was there or on its way as it lay down, nor has been since, but for one who waits,
-    /// asks again, and is answered before anybody else gets to run.
+    /// The keeper sleeps until it is woken: there was no lease, and none on its way, when it went to sleep. Nor has there been one
+    /// since, except for a waiter that asks again and is answered before anything else runs.
     keeper_rests: bool,
     /// The clocks before anything was sent while the keeper rested: for the keeper, when it is woken.
     roused: Option<WallWatch>,
+}
+
+impl State {
+    /// Gives a waiting task a mailbox. In a closed client, what it finds there is an error.
+    pub(crate) fn open_mailbox(&mut self, ticket: TicketId) -> Arc<Mutex<Mailbox>> {
+        let mut mailbox = Mailbox::default();
+        if self.closed {
+            let closed = Error::new(ErrorKind::Closed, "acquire", "the client was closed").with_hint("connect again");
+            let not_asleep_yet = mailbox.put(TaskEffect::Failed(closed));
+            drop(not_asleep_yet);
+        }
+        let mailbox = Arc::new(Mutex::new(mailbox));
+        if !self.closed {
+            self.mailboxes.insert(ticket, mailbox.clone());
+        }
+        mailbox
+    }
 }
 
 impl Shell {
@@ -74,15 +88,15 @@ impl Shell {
         keepers_store: Arc<dyn Store>,
         background: Handle,
         listener: Option<Arc<dyn Listener>>,
-        keeper: Arc<Waker>,
+        keeper: Arc<KeeperWaker>,
         table: Table,
     ) -> Self {
         let (mailboxes, lost) = (HashMap::default(), HashMap::default());
         let state =
             State { table, mailboxes, lost, closed: false, stats: Stats::default(), keeper_rests: false, roused: None };
         let process = Process::current();
-        let (quiet, errands, state) = (Notify::new(), TaskTracker::default(), Mutex::new(state));
-        Self { client, store, keepers_store, background, listener, quiet, keeper, errands, state, process }
+        let (quiet, tasks, state) = (Notify::new(), TaskTracker::default(), Mutex::new(state));
+        Self { client, store, keepers_store, background, listener, quiet, keeper, tasks, state, process }
     }
 
     /// After `fork` the child has neither the keeper nor a right to the connections.
@@ -91,36 +105,35 @@ impl Shell {
     }
 
     pub(crate) fn check_process(&self, operation: &'static str) -> Result<(), Error> {
-        if !self.is_forked() {
+        if self.process.is_current() {
             return Ok(());
         }
         let what = "the process was forked after this client was made";
-        let error = Error::new(ErrorKind::Forked, operation, what).with_hint("connect anew in the child");
+        let error = Error::new(ErrorKind::Forked, operation, what).with_hint("connect again in the child");
         Err(error.on_store(self.store.label()))
     }
 
-    /// A panic under this mutex would be a bug of ours; the table is whole between two steps.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    /// One step of the table, and all that follows from it for others. What is meant for `mine` is given back.
-    pub(crate) fn step(self: &Arc<Self>, input: Input, mine: Recipient) -> Effects {
+    /// One step of the table, and everything that follows from it for others. Returns the effects for `recipient`.
+    pub(crate) fn step(self: &Arc<Self>, input: Input, recipient: Recipient) -> Effects {
         let mut state = self.state();
-        self.step_locked(&mut state, input, mine).send(self, state)
+        self.step_locked(&mut state, input, recipient).send(self, state)
     }
 
-    /// The same with the mutex held; `send` must follow, which lets it go.
-    pub(crate) fn step_locked(&self, state: &mut State, input: Input, mine: Recipient) -> StepResult {
-        let woke = matches!(input, Input::Woke(..));
-        self.after(state, mine, woke, |table, now, out| table.step(now, input, out))
+    /// The same with the mutex held. [`StepResult::send`] must follow, which releases it.
+    pub(crate) fn step_locked(&self, state: &mut State, input: Input, recipient: Recipient) -> StepResult {
+        self.step_table(state, recipient, false, |table, now, out| table.step(now, input, out))
     }
 
+    /// Steps the table in any way. `woke`: a waiter asks again, which by itself is no reason to wake the keeper.
     #[inline]
-    fn after(
+    pub(crate) fn step_table(
         &self,
         state: &mut State,
-        mine: Recipient,
+        recipient: Recipient,
         woke: bool,
         step: impl FnOnce(&mut Table, Moment, &mut Outputs),
     ) -> StepResult {
@@ -131,24 +144,24 @@ impl Shell {
         let now = leasehold_clock::now();
         let mut outputs = Outputs::new();
         step(&mut state.table, now, &mut outputs);
-        let mut stepped = StepResult::default();
+        let mut result = StepResult::default();
         for output in outputs {
             state.stats.count(&output);
-            self.sort_out(state, output, mine, &mut stepped);
+            self.sort_out(state, output, recipient, &mut result);
         }
-        if state.keeper_rests && !(woke && matches!(stepped.mail.told, Some(TaskEffect::Call(_)))) {
+        if state.keeper_rests && !(woke && matches!(result.effects.effect, Some(TaskEffect::Call(_)))) {
             self.rest_or_rouse(state);
         }
         self.keeper.due_at(state.table.next_timer());
-        stepped.quiet = state.closed && state.table.is_empty();
-        stepped
+        result.quiet = state.closed && state.table.is_empty();
+        result
     }
 
-    /// Lets the keeper rest on where tasks still only wait, and wakes it where a lease is there or on its way. Where that would take
-    /// long to find out, it is woken.
+    /// Lets the keeper rest on while tasks still only wait, and wakes it when there is a lease or one is on its way. Where finding
+    /// out would take long, it is woken.
     #[cold]
     fn rest_or_rouse(&self, state: &mut State) {
-        if state.table.len() <= FEW && state.table.only_waits() {
+        if state.table.len() <= MAX_SCANNED && state.table.only_waits() {
             state.roused = None;
         } else {
             state.keeper_rests = false;
@@ -156,7 +169,7 @@ impl Shell {
         }
     }
 
-    /// One who woke up in line asks again, and the answer is not there at once: the keeper is needed.
+    /// A waiter asks again, and the answer is not there at once: the keeper is needed.
     pub(crate) fn rouse_keeper(&self) {
         let mut state = self.state();
         if state.keeper_rests {
@@ -166,68 +179,51 @@ impl Shell {
     }
 
     /// Delivers what needs the mutex; keeps what must be done without it.
-    fn sort_out(&self, state: &mut State, output: Output, mine: Recipient, stepped: &mut StepResult) {
+    fn sort_out(&self, state: &mut State, output: Output, recipient: Recipient, result: &mut StepResult) {
         match output {
-            Output::To(ticket, told) if mine == Recipient::Ticket(ticket) => stepped.mail.told = Some(told),
-            Output::To(ticket, told) => {
-                // What ends the waiting is the last that comes to this mailbox.
-                let mailbox = match told {
+            Output::To(ticket, effect) if recipient == Recipient::Ticket(ticket) => {
+                result.effects.effect = Some(effect)
+            }
+            Output::To(ticket, effect) => {
+                // The effect that ends a wait is the last one for its mailbox.
+                let mailbox = match effect {
                     TaskEffect::Call(_) | TaskEffect::Sleep(_) => state.mailboxes.get(&ticket).cloned(),
                     _ => state.mailboxes.remove(&ticket),
                 };
-                stepped.wake.extend(mailbox.and_then(|mailbox| mailbox.put(told)));
+                result.wake.extend(mailbox.and_then(|mailbox| lock(&mailbox).put(effect)));
             }
-            Output::Released(hold, result) if mine == Recipient::Hold(hold) => stepped.mail.given = Some(result),
+            Output::Released(hold, released) if recipient == Recipient::Hold(hold) => {
+                result.effects.released = Some(released);
+            }
             Output::Released(..) => {}
-            Output::ForHold(hold, sending) if mine == Recipient::Hold(hold) => {
-                stepped.mail.told = Some(TaskEffect::Call(sending));
+            Output::ForHold(hold, sending) if recipient == Recipient::Hold(hold) => {
+                result.effects.effect = Some(TaskEffect::Call(sending));
             }
             Output::Lost(hold, name, report) => {
                 if let Some(cell) = state.lost.remove(&hold) {
-                    // Known at once, told when the mutex is let go.
+                    // Known at once; its watchers are woken once the mutex is released.
                     cell.lose(&report);
-                    stepped.lost.push(cell);
+                    result.lost.push(cell);
                 }
-                stepped.rest.push(Output::Lost(hold, name, report));
+                result.rest.push(Output::Lost(hold, name, report));
             }
             Output::Unwatch(name) => {
-                // Under the mutex, though a layer's code may run here: whoever steps next may be told to watch this name or to
-                // be put on its list of waiters, and an unwatch that came after that would undo it.
+                // Under the mutex, although a layer's code may run here: the next step may have this name watched or put on its
+                // list of waiters, and an unwatch that came after that would undo it.
                 let call = contained("a layer", || self.store.unwatch(self.client, name));
                 if let Some(Call::Pending(future)) = call {
-                    let errand = self.errand();
+                    let task = self.tasks.begin();
                     self.background.spawn(async move {
                         future.await;
-                        drop(errand);
+                        drop(task);
                     });
                 }
             }
-            output => stepped.rest.push(output),
+            output => result.rest.push(output),
         }
     }
 
-    /// Starts a call on the callers' connections.
-    pub(crate) fn start(self: &Arc<Self>, sending: Sending) -> InFlight {
-        self.start_on(&self.store, sending)
-    }
-
-    pub(crate) fn start_on(self: &Arc<Self>, store: &Arc<dyn Store>, sending: Sending) -> InFlight {
-        let Sending { context, request } = sending;
-        match request {
-            Request::Acquire(request) => {
-                self.tell(|| Event::Asked { names: request.names.as_slice() });
-                InFlight::acquire(context, || store.acquire(request))
-            }
-            Request::Release(request) => InFlight::release(context, || store.release(request)),
-            Request::Renew(leases) => InFlight::renew(context, || store.renew(leases)),
-            Request::Watch(name) => {
-                let sink = self.hint_sink();
-                InFlight::watch(context, || store.watch(self.client, name, sink))
-            }
-        }
-    }
-
-    /// Hints step the table; a client that has gone hears nothing.
+    /// Where the store puts hints for this client. It keeps no client alive.
     pub(crate) fn hint_sink(self: &Arc<Self>) -> HintSink {
         let shell = Arc::downgrade(self);
         Arc::new(move |hint| {
@@ -237,42 +233,42 @@ impl Shell {
                     Hint::All => Input::HintAll,
                     Hint::Held(name) => Input::HintHeld(name),
                 };
-                shell.step(input, Recipient::Nothing);
+                shell.step(input, Recipient::Nobody);
             }
         })
     }
 
-    /// Gives a hold back to the table. Whoever watches its lost signal is told that nothing was lost.
+    /// Gives a hold back to the table. Its lost signal ends without a loss.
     pub(crate) fn step_release(self: &Arc<Self>, hold: HoldId, name: &Name) -> Effects {
         let mut state = self.state();
-        let cell = if state.lost.is_empty() { None } else { state.lost.remove(&hold) };
-        let held = match self.is_heard() {
+        let watched = if state.lost.is_empty() { None } else { state.lost.remove(&hold) };
+        let held = match self.has_listener() {
             true => state.table.held_for(leasehold_clock::now(), name, hold),
             false => Duration::ZERO,
         };
-        let stepped =
-            self.after(&mut state, Recipient::Hold(hold), false, |table, now, out| table.release(now, hold, name, out));
-        let mail = Effects { held, ..stepped.send(self, state) };
-        if let Some(cell) = cell {
+        let release = |table: &mut Table, now, out: &mut Outputs| table.release(now, hold, name, out);
+        let result = self.step_table(&mut state, Recipient::Hold(hold), false, release);
+        let effects = Effects { held, ..result.send(self, state) };
+        if let Some(cell) = watched {
             cell.release();
             contained("a waker", || cell.wake());
         }
-        mail
+        effects
     }
 
     /// Releases a hold without waiting for the answer: at least sent before this returns, where the store can.
-    /// Answers whether it was still held, and for how long, where anybody listens.
+    /// Returns whether it was still held, and for how long, if there is a listener.
     pub(crate) fn drop_hold(self: &Arc<Self>, hold: HoldId, name: &Name) -> (bool, Duration) {
-        let mail = self.step_release(hold, name);
-        let ok = !matches!(mail.given, Some(Err(_)));
-        if let Some(TaskEffect::Call(sending)) = mail.told {
-            let flight = self.start(*sending);
-            self.adopt(flight, Recipient::Hold(hold), Remains::Nothing);
+        let effects = self.step_release(hold, name);
+        let ok = !matches!(effects.released, Some(Err(_)));
+        if let Some(TaskEffect::Call(sending)) = effects.effect {
+            let in_flight = InFlight::start(self, &self.store, *sending);
+            self.adopt(in_flight, Recipient::Hold(hold), |shell, effects| shell.give_up(effects.effect, None));
         }
-        (ok, mail.held)
+        (ok, effects.held)
     }
 
-    /// Leaves holds to their owner, all or none; or says how long to wait before that.
+    /// Detaches holds from their guards, all or none; or returns how long to wait before that.
     pub(crate) fn step_detach(self: &Arc<Self>, holds: &[(HoldId, &Name)]) -> Result<Duration, Error> {
         let mut state = self.state();
         let now = leasehold_clock::now();
@@ -282,10 +278,10 @@ impl Shell {
             return Ok(wait);
         }
         let watched: Vec<_> = holds.iter().filter_map(|(hold, _)| state.lost.remove(hold)).collect();
-        let stepped = self.after(&mut state, Recipient::Nothing, false, |table, now, out| {
+        let detach = |table: &mut Table, now, out: &mut Outputs| {
             holds.iter().for_each(|(hold, name)| table.detach(now, *hold, name, out));
-        });
-        stepped.send(self, state);
+        };
+        self.step_table(&mut state, Recipient::Nobody, false, detach).send(self, state);
         for cell in watched {
             cell.release();
             contained("a waker", || cell.wake());
@@ -293,17 +289,17 @@ impl Shell {
         Ok(wait)
     }
 
-    /// Whether anybody listens.
+    /// Whether anything listens to events.
     #[inline]
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_listener(&self) -> bool {
         self.listener.is_some() || tracing::enabled!(target: "leasehold::event", tracing::Level::WARN)
     }
 
-    /// Tells whoever listens; what to tell is not even put together where nobody does. A listener that panics is logged, and
-    /// nothing else comes of it: not every event has a caller, and what it tells of has happened anyway.
+    /// Emits an event, which is not even put together without a listener. A listener that panics is logged and has no other effect:
+    /// not every event has a caller, and it has happened anyway.
     #[inline]
-    pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if self.is_heard() {
+    pub(crate) fn emit<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if self.has_listener() {
             let event = event();
             contained("a subscriber", || event.trace(self.store.label()));
             if let Some(listener) = &self.listener {
@@ -327,23 +323,14 @@ impl Shell {
         !self.keeper.has_ended()
     }
 
-    pub(crate) fn errand(&self) -> TaskGuard {
-        self.errands.begin()
-    }
-
-    /// Whether the background has something under way.
-    pub(crate) fn has_errands(&self) -> bool {
-        self.errands.any()
-    }
-
-    /// The keeper wants to sleep until it is woken: only while nothing is held and no call under way may yet bring a lease.
+    /// Whether the keeper may sleep until it is woken: only while nothing is held and no call under way may bring a lease.
     pub(crate) fn may_rest(&self) -> bool {
         let mut state = self.state();
         state.keeper_rests = state.table.only_waits();
         state.keeper_rests
     }
 
-    /// The keeper is awake again. Answers the clocks as it was woken, if by a step.
+    /// The keeper is awake again. Returns the clocks as they were when a step woke it.
     pub(crate) fn rested(&self) -> Option<WallWatch> {
         let mut state = self.state();
         state.keeper_rests = false;
@@ -351,20 +338,20 @@ impl Shell {
     }
 }
 
-/// For whom a step is made: what is told to it is given back and not put into a mailbox.
+/// Whom a step is made for: its effects are returned instead of being put into a mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Recipient {
-    Nothing,
+    Nobody,
     Ticket(TicketId),
     Hold(HoldId),
 }
 
-/// What a step told the one who made it.
+/// The effects of a step for its recipient.
 #[derive(Default)]
 pub(crate) struct Effects {
-    pub(crate) told: Option<TaskEffect>,
-    pub(crate) given: Option<Result<leasehold_core::port::Released, Error>>,
-    /// Of a release: how long it was held, where anybody listens.
+    pub(crate) effect: Option<TaskEffect>,
+    pub(crate) released: Option<Result<Released, Error>>,
+    /// Of a release: how long it was held, if there is a listener.
     pub(crate) held: Duration,
 }
 
@@ -372,9 +359,9 @@ pub(crate) struct Effects {
 #[must_use]
 #[derive(Default)]
 pub(crate) struct StepResult {
-    pub(crate) mail: Effects,
+    pub(crate) effects: Effects,
     rest: Outputs,
-    /// Tasks that have mail.
+    /// Tasks with something new in their mailboxes.
     wake: SmallVec<[std::task::Waker; 1]>,
     /// Holds that are lost, and watched.
     lost: Vec<Arc<LostCell>>,
@@ -383,10 +370,10 @@ pub(crate) struct StepResult {
 }
 
 impl StepResult {
-    /// Lets the mutex go and does what is to be done without it.
+    /// Releases the mutex, and does what must be done without it.
     pub(crate) fn send(self, shell: &Arc<Shell>, state: MutexGuard<'_, State>) -> Effects {
         drop(state);
-        // First those who lost a lock, then those who have it now.
+        // Those who lost a lock are woken before those who have it now.
         for cell in self.lost {
             contained("a waker", || cell.wake());
         }
@@ -398,21 +385,21 @@ impl StepResult {
         }
         for output in self.rest {
             match output {
-                Output::ForHold(_, sending) | Output::Background(sending) => shell.in_background(*sending),
-                Output::Lost(hold, name, report) if shell.is_heard() => {
+                Output::ForHold(_, sending) | Output::Background(sending) => shell.call_in_background(*sending),
+                Output::Lost(hold, name, report) if shell.has_listener() => {
                     let report = LossReport::of(&report);
                     let (hold, loss) = (hold.number(), report.loss);
-                    shell.tell(|| Event::Lost { name: &name, hold, loss, report: &report });
+                    shell.emit(|| Event::Lost { name: &name, hold, loss, report: &report });
                 }
                 Output::RenewalFailed(name, FailedRenewal { error, took, .. }, left) => {
-                    shell.tell(|| Event::RenewalFailed { name: &name, error: &error, took, left });
+                    shell.emit(|| Event::RenewalFailed { name: &name, error: &error, took, left });
                 }
-                Output::RenewalLate(name, left) => shell.tell(|| Event::RenewalLate { name: &name, left }),
+                Output::RenewalLate(name, left) => shell.emit(|| Event::RenewalLate { name: &name, left }),
                 Output::Lost(..) => {}
                 Output::To(..) | Output::Released(..) | Output::Unwatch(_) => {}
             }
         }
-        self.mail
+        self.effects
     }
 }
 

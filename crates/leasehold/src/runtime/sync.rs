@@ -1,9 +1,16 @@
 //! The mutexes of the shell: std's, or those of a scheduler that tries interleavings (`scripts/test shuttle`).
 
+use std::sync::PoisonError;
+
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
+
+/// Locks a mutex. A panic under one would be a bug of ours, and what it guards is whole between two steps.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[cfg(all(test, shuttle))]
 mod tests {
@@ -15,12 +22,12 @@ mod tests {
     use shuttle::sync::atomic::{AtomicU32, Ordering};
 
     use crate::lock::Lock;
-    use crate::runtime::handle::Handle;
-    use crate::runtime::keeper::Waker;
+    use crate::runtime::handle::ShellHandle;
+    use crate::runtime::keeper::KeeperWaker;
     use crate::runtime::shell::Shell;
 
     /// A client whose keeper never comes: leases are long, and nothing here waits for a timer.
-    fn shell(background: &tokio::runtime::Runtime) -> Handle {
+    fn shell(background: &tokio::runtime::Runtime) -> Arc<ShellHandle> {
         let store: Arc<dyn Store> =
             Arc::new(leasehold_memory::Memory::new(&leasehold_memory::Config { name: "shuttle".into() }));
         let sent = leasehold_clock::now();
@@ -36,11 +43,11 @@ mod tests {
             seed: 7,
         });
         let handle = background.handle().clone();
-        let waker = Arc::new(Waker::default());
-        Handle::new(Arc::new(Shell::new(client, store.clone(), store, handle, None, waker, table)))
+        let waker = Arc::new(KeeperWaker::default());
+        ShellHandle::new(Arc::new(Shell::new(client, store.clone(), store, handle, None, waker, table)))
     }
 
-    fn lock(shell: &Handle) -> Lock {
+    fn counter(shell: &Arc<ShellHandle>) -> Lock {
         let names = Names::One(Name::new("counter").unwrap());
         Lock::new(shell.clone(), Ok(names), Arc::new(Options::default()), Arc::default())
     }
@@ -60,7 +67,7 @@ mod tests {
                 let counter = Arc::new(AtomicU32::new(0));
                 let threads: Vec<_> = (0..3)
                     .map(|_| {
-                        let (lock, counter) = (lock(&shell), counter.clone());
+                        let (lock, counter) = (self::counter(&shell), counter.clone());
                         shuttle::thread::spawn(move || {
                             for _ in 0..3 {
                                 let guard = shuttle::future::block_on(lock.acquire()).unwrap();
@@ -89,7 +96,7 @@ mod tests {
                 let shell = shell(&background);
                 let threads: Vec<_> = (0..3)
                     .map(|number| {
-                        let lock = lock(&shell);
+                        let lock = counter(&shell);
                         shuttle::thread::spawn(move || {
                             if number == 0 {
                                 let mut acquire = Box::pin(lock.acquire());
