@@ -93,7 +93,7 @@ async fn of_waiting_and_passing_on(world: World) -> Checked {
     soon("the second", second).await???.release().await?;
     soon("the third", third).await???.release().await?;
     let granted: Vec<String> = heard.words().into_iter().filter(|word| word.starts_with("granted")).collect();
-    assert_eq!(granted, ["granted a Asked", "granted a Asked", "granted a PassedOn"]);
+    assert_eq!(granted, ["granted a Asked", "granted a Asked", "granted a HandedOff"]);
     assert_eq!(heard.words().iter().filter(|word| *word == "waits a").count(), 2);
     Ok(())
 }
