@@ -5,11 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold::port::{
-    Acquire, Acquired, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed,
-    Reply,
-};
-use leasehold::{Capability, Error, ErrorKind, Identity, Layer, Name, Store};
+use leasehold::port::{Acquire, Acquired, Call, Reply};
+use leasehold::{Error, ErrorKind, Layer, Store};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure};
@@ -231,21 +228,8 @@ struct Watched {
 }
 
 impl Store for Watched {
-    fn label(&self) -> &Arc<str> {
-        self.inner.label()
-    }
-
-    fn capability(&self) -> Capability {
-        self.inner.capability()
-    }
-
-    fn identity(&self) -> Call<Result<Identity, Error>> {
-        self.inner.identity()
-    }
-
-    fn clock(&self) -> Call<Reply<()>> {
-        self.inner.clock()
-    }
+    leasehold::port::forward_store!(self => self.inner;
+        label, capability, identity, clock, renew, release, watch, watch_held, unwatch, inspect, list, break_lock, close);
 
     fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
         let (call, outage) = (self.inner.acquire(request), self.outage.clone());
@@ -255,41 +239,5 @@ impl Store for Watched {
             outage.answered(&reply, began);
             reply
         })
-    }
-
-    fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
-        self.inner.renew(leases)
-    }
-
-    fn release(&self, request: Release) -> Call<Reply<Released>> {
-        self.inner.release(request)
-    }
-
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
-        self.inner.watch(client, name, sink)
-    }
-
-    fn watch_held(&self, client: ClientId, sink: HintSink) {
-        self.inner.watch_held(client, sink);
-    }
-
-    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
-        self.inner.unwatch(client, name)
-    }
-
-    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
-        self.inner.inspect(name)
-    }
-
-    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
-        self.inner.list(prefix, after, limit)
-    }
-
-    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
-        self.inner.break_lock(name, options)
-    }
-
-    fn close(&self, client: ClientId) -> Call<()> {
-        self.inner.close(client)
     }
 }

@@ -436,7 +436,8 @@ pub type Reply<T> = Result<Answered<T>, Error>;
 ///
 /// # Wrappers
 ///
-/// A layer implements this trait around another store and must forward every method; there are no default methods to forget.
+/// A layer implements this trait around another store. There are no default methods to forget: it names each method that it only
+/// forwards in [`forward_store!`](crate::forward_store), and writes the others.
 pub trait Store: Send + Sync + 'static {
     /// A name for people, without credentials.
     fn label(&self) -> &Arc<str>;
@@ -486,3 +487,86 @@ pub trait Store: Send + Sync + 'static {
     /// Ends connections and subscriptions of `client`.
     fn close(&self, client: ClientId) -> Call<()>;
 }
+
+/// Forwards methods of [`Store`] to another store: for layers, inside their `impl Store`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use leasehold_core::port::{Call, Release, Released, Reply, Store};
+///
+/// struct Logged(Arc<dyn Store>);
+///
+/// impl Store for Logged {
+///     leasehold_core::forward_store!(self => self.0;
+///         label, capability, identity, clock, acquire, renew, watch, watch_held, unwatch, inspect, list, break_lock, close);
+///
+///     fn release(&self, request: Release) -> Call<Reply<Released>> {
+///         println!("releases {}", request.name);
+///         self.0.release(request)
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_store {
+    ($self:ident => $inner:expr; $($method:ident),+ $(,)?) => {
+        $($crate::forward_store!(@$method $self $inner);)+
+    };
+    (@fn $self:ident $inner:expr; $method:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)?) => {
+        fn $method(&$self $(, $argument: $type)*) $(-> $answer)? {
+            $inner.$method($($argument),*)
+        }
+    };
+    (@label $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner; label() -> &::std::sync::Arc<str>);
+    };
+    (@capability $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner; capability() -> $crate::Capability);
+    };
+    (@identity $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            identity() -> $crate::port::Call<Result<$crate::Identity, $crate::Error>>);
+    };
+    (@clock $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner; clock() -> $crate::port::Call<$crate::port::Reply<()>>);
+    };
+    (@acquire $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            acquire(request: $crate::port::Acquire) -> $crate::port::Call<$crate::port::Reply<$crate::port::Acquired>>);
+    };
+    (@renew $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            renew(leases: Vec<$crate::port::Renew>) -> $crate::port::Call<$crate::port::Reply<Vec<$crate::port::Renewed>>>);
+    };
+    (@release $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            release(request: $crate::port::Release) -> $crate::port::Call<$crate::port::Reply<$crate::port::Released>>);
+    };
+    (@watch $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            watch(client: $crate::ClientId, name: $crate::Name, sink: $crate::port::HintSink) -> $crate::port::Call<Result<(), $crate::Error>>);
+    };
+    (@watch_held $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner; watch_held(client: $crate::ClientId, sink: $crate::port::HintSink));
+    };
+    (@unwatch $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            unwatch(client: $crate::ClientId, name: $crate::Name) -> $crate::port::Call<()>);
+    };
+    (@inspect $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            inspect(name: $crate::Name) -> $crate::port::Call<$crate::port::Reply<$crate::port::Inspected>>);
+    };
+    (@list $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            list(prefix: String, after: Option<$crate::Name>, limit: usize) -> $crate::port::Call<$crate::port::Reply<Vec<$crate::port::Inspected>>>);
+    };
+    (@break_lock $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner;
+            break_lock(name: $crate::Name, options: $crate::port::BreakOptions) -> $crate::port::Call<$crate::port::Reply<$crate::port::Broken>>);
+    };
+    (@close $self:ident $inner:expr) => {
+        $crate::forward_store!(@fn $self $inner; close(client: $crate::ClientId) -> $crate::port::Call<()>);
+    };
+}
+
+pub use crate::forward_store;

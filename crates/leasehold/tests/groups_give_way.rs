@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use leasehold::port::{
-    Acquire, Acquired, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed,
-    Reply,
+    Acquire, Acquired, Call, ClientId, HintSink, Release, Released, Renew, Renewed, Reply, forward_store,
 };
 use leasehold::*;
 
@@ -28,18 +27,8 @@ impl Far {
     }
 }
 impl Store for Far {
-    fn label(&self) -> &Arc<str> {
-        self.0.label()
-    }
-    fn capability(&self) -> Capability {
-        self.0.capability()
-    }
-    fn identity(&self) -> Call<Result<Identity, Error>> {
-        self.0.identity()
-    }
-    fn clock(&self) -> Call<Reply<()>> {
-        self.0.clock()
-    }
+    forward_store!(self => self.0; label, capability, identity, clock, watch_held, unwatch, inspect, list, break_lock, close);
+
     fn acquire(&self, r: Acquire) -> Call<Reply<Acquired>> {
         self.go(move |s| s.acquire(r))
     }
@@ -51,25 +40,6 @@ impl Store for Far {
     }
     fn watch(&self, c: ClientId, n: Name, k: HintSink) -> Call<Result<(), Error>> {
         self.go(move |s| s.watch(c, n, k))
-    }
-    fn watch_held(&self, c: ClientId, k: HintSink) {
-        self.0.watch_held(c, k);
-    }
-
-    fn unwatch(&self, c: ClientId, n: Name) -> Call<()> {
-        self.0.unwatch(c, n)
-    }
-    fn inspect(&self, n: Name) -> Call<Reply<Inspected>> {
-        self.0.inspect(n)
-    }
-    fn list(&self, p: String, a: Option<Name>, l: usize) -> Call<Reply<Vec<Inspected>>> {
-        self.0.list(p, a, l)
-    }
-    fn break_lock(&self, n: Name, o: BreakOptions) -> Call<Reply<Broken>> {
-        self.0.break_lock(n, o)
-    }
-    fn close(&self, c: ClientId) -> Call<()> {
-        self.0.close(c)
     }
 }
 

@@ -191,7 +191,7 @@ impl Event<'_> {
                 tracing::debug!(store, lock = %name, hold, ok, ?held, "released");
             }
             Self::Detached { name, hold, held } => {
-                tracing::debug!(store, lock = %name, hold, ?held, "left to its owner")
+                tracing::debug!(store, lock = %name, hold, ?held, "left to its owner");
             }
         }
     }

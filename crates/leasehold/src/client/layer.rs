@@ -1,4 +1,4 @@
-//! Layers: users' own code around a store, for logging, flow control or chaos.
+//! Layers: the user's own code around a store, for logging, flow control or chaos.
 
 use std::sync::Arc;
 
@@ -7,16 +7,17 @@ use leasehold_core::Store;
 /// Wraps a store in another.
 ///
 /// Given to [`ClientBuilder::layer`](crate::ClientBuilder::layer), it is applied to the callers' connection and to the keeper's.
-/// The wrapper implements [`Store`] and forwards every method; `examples/layer.rs` shows one.
+/// The wrapper implements [`Store`], and names the methods that it only forwards in
+/// [`forward_store!`](crate::port::forward_store); `examples/layer.rs` shows one.
 ///
-/// A call that panics has an unknown outcome, and is dealt with like one whose answer was lost. Its panic goes on to the caller who
-/// waits for it; where none does (a dropped guard, a renewal) it is logged with `tracing`.
+/// A call that panics has an unknown outcome, and is treated like one whose answer was lost. The panic goes on to the caller that
+/// waits for it; without one (a dropped guard, a renewal) it is logged with `tracing`.
 pub trait Layer: Send + Sync {
     /// Wraps it.
     fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store>;
 
-    /// Whether it hands every hint and every subscription on as they are. Where one may not, waiters of a store that is sure of its
-    /// hints ask again each second all the same.
+    /// Whether it hands on every hint and every subscription unchanged. If a layer may not, waiters ask again each second, even
+    /// if the store is sure of its hints.
     fn hands_hints_on(&self) -> bool {
         false
     }

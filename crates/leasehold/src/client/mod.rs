@@ -49,8 +49,8 @@ const PAGE: usize = 1_000;
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shell: Arc<ShellHandle>,
-    options: Arc<Options>,
-    about: Arc<About>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) about: Arc<About>,
 }
 
 impl Client {
@@ -79,7 +79,7 @@ impl Client {
 
     /// A lock by name. Nothing is asked of the store before it is acquired.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        self.lock_of(Name::new(name).map(Names::One))
+        Lock::new(self, Name::new(name).map(Names::One))
     }
 
     /// Several locks that are taken together, all or none, in one step of the store.
@@ -89,7 +89,7 @@ impl Client {
     /// holds *all* of them, in other clients, re-enters all.
     pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> GroupLock {
         let names: Result<Vec<Name>, Error> = names.into_iter().map(Name::new).collect();
-        self.lock_of(names.and_then(Names::new)).into()
+        Lock::new(self, names.and_then(Names::new)).into()
     }
 
     /// A lease that an explicit owner has without a guard, for renewing and releasing it: see [`Guard::leave`](crate::Guard::leave).
@@ -100,10 +100,6 @@ impl Client {
     /// [`ErrorKind::BadArgument`] for a bad name, or an owner that was generated.
     pub fn detached(&self, name: impl AsRef<str>, owner: &Owner) -> Result<Detached, Error> {
         Detached::new(self.shell.clone(), name, owner)
-    }
-
-    fn lock_of(&self, names: Result<Names, Error>) -> Lock {
-        Lock::new(self.shell.clone(), names, self.options.clone(), self.about.clone())
     }
 
     /// Who holds a lock.

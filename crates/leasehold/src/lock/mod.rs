@@ -10,6 +10,7 @@ use leasehold_core::table::{AcquireRequest, Grant, Input};
 use leasehold_core::{Error, ErrorKind, Moment, Names, Options, Owner, Term, WaitMode};
 use tracing::Instrument;
 
+use crate::client::Client;
 use crate::client::event::Event;
 use crate::client::status::Holder;
 use crate::guard::Guard;
@@ -106,16 +107,12 @@ impl Patience {
 }
 
 impl Lock {
-    pub(crate) fn new(
-        shell: Arc<ShellHandle>,
-        names: Result<Names, Error>,
-        options: Arc<Options>,
-        about: Arc<About>,
-    ) -> Self {
+    pub(crate) fn new(client: &Client, names: Result<Names, Error>) -> Self {
         let (names, bad_name) = match names {
             Ok(names) => (names, None),
             Err(error) => (Names::One(placeholder()), Some(error)),
         };
+        let Client { shell, options, about } = client.clone();
         Self { shell, names, owner: None, options, about, bad_name, bad_option: None }
     }
 

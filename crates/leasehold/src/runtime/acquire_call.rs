@@ -149,8 +149,8 @@ impl<'a> AcquireCall<'a> {
     /// One step of the table for this task.
     fn step(&mut self, mut state: MutexGuard<'_, State>, input: Input) {
         let woke = matches!(input, Input::Woke(..));
-        let step = |table: &mut _, now, out: &mut _| leasehold_core::table::Table::step(table, now, input, out);
-        let result = self.shell.step_table(&mut state, Recipient::Ticket(self.id), woke, step);
+        let recipient = Recipient::Ticket(self.id);
+        let result = self.shell.step_table(&mut state, recipient, woke, |table, now, out| table.step(now, input, out));
         // Before the mutex is released: a task that has to wait needs a mailbox by then, and one that is done must have none.
         match (&result.effects.effect, &self.mailbox) {
             (None | Some(TaskEffect::Sleep(_)), None) => self.mailbox = Some(state.open_mailbox(self.id)),

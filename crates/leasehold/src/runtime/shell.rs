@@ -120,7 +120,7 @@ impl Shell {
     /// One step of the table, and everything that follows from it for others. Returns the effects for `recipient`.
     pub(crate) fn step(self: &Arc<Self>, input: Input, recipient: Recipient) -> Effects {
         let mut state = self.state();
-        self.step_locked(&mut state, input, recipient).send(self, state)
+        self.step_table(&mut state, recipient, false, |table, now, out| table.step(now, input, out)).send(self, state)
     }
 
     /// The same with the mutex held. [`StepResult::send`] must follow, which releases it.
@@ -182,7 +182,7 @@ impl Shell {
     fn sort_out(&self, state: &mut State, output: Output, recipient: Recipient, result: &mut StepResult) {
         match output {
             Output::To(ticket, effect) if recipient == Recipient::Ticket(ticket) => {
-                result.effects.effect = Some(effect)
+                result.effects.effect = Some(effect);
             }
             Output::To(ticket, effect) => {
                 // The effect that ends a wait is the last one for its mailbox.

@@ -18,16 +18,16 @@ mod tests {
     use std::time::Duration;
 
     use leasehold_core::table::{Settings, Table};
-    use leasehold_core::{ClientId, Name, Names, Options, Store, StoreClock};
+    use leasehold_core::{ClientId, Store, StoreClock};
     use shuttle::sync::atomic::{AtomicU32, Ordering};
 
-    use crate::lock::Lock;
+    use crate::Client;
     use crate::runtime::handle::ShellHandle;
     use crate::runtime::keeper::KeeperWaker;
     use crate::runtime::shell::Shell;
 
     /// A client whose keeper never comes: leases are long, and nothing here waits for a timer.
-    fn shell(background: &tokio::runtime::Runtime) -> Arc<ShellHandle> {
+    fn client(background: &tokio::runtime::Runtime) -> Client {
         let store: Arc<dyn Store> =
             Arc::new(leasehold_memory::Memory::new(&leasehold_memory::Config { name: "shuttle".into() }));
         let sent = leasehold_clock::now();
@@ -44,12 +44,8 @@ mod tests {
         });
         let handle = background.handle().clone();
         let waker = Arc::new(KeeperWaker::default());
-        ShellHandle::new(Arc::new(Shell::new(client, store.clone(), store, handle, None, waker, table)))
-    }
-
-    fn counter(shell: &Arc<ShellHandle>) -> Lock {
-        let names = Names::One(Name::new("counter").unwrap());
-        Lock::new(shell.clone(), Ok(names), Arc::new(Options::default()), Arc::default())
+        let shell = Shell::new(client, store.clone(), store, handle, None, waker, table);
+        Client { shell: ShellHandle::new(Arc::new(shell)), options: Arc::default(), about: Arc::default() }
     }
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -63,11 +59,11 @@ mod tests {
         let background = runtime();
         shuttle::check_random(
             move || {
-                let shell = shell(&background);
+                let client = client(&background);
                 let counter = Arc::new(AtomicU32::new(0));
                 let threads: Vec<_> = (0..3)
                     .map(|_| {
-                        let (lock, counter) = (self::counter(&shell), counter.clone());
+                        let (lock, counter) = (client.lock("counter"), counter.clone());
                         shuttle::thread::spawn(move || {
                             for _ in 0..3 {
                                 let guard = shuttle::future::block_on(lock.acquire()).unwrap();
@@ -81,22 +77,22 @@ mod tests {
                     .collect();
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
                 assert_eq!(counter.load(Ordering::Relaxed), 9);
-                assert!(shell.state().table.is_empty());
+                assert!(client.shell.state().table.is_empty());
             },
             3_000,
         );
     }
 
-    /// Waiters that are dropped at any moment strand nobody and keep nothing.
+    /// Waiters that are dropped at any moment leave no other waiter stranded, and nothing behind.
     #[test]
     fn shuttle_a_waiter_that_goes_away_strands_nobody() {
         let background = runtime();
         shuttle::check_random(
             move || {
-                let shell = shell(&background);
+                let client = client(&background);
                 let threads: Vec<_> = (0..3)
                     .map(|number| {
-                        let lock = counter(&shell);
+                        let lock = client.lock("counter");
                         shuttle::thread::spawn(move || {
                             if number == 0 {
                                 let mut acquire = Box::pin(lock.acquire());
@@ -112,7 +108,7 @@ mod tests {
                     })
                     .collect();
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
-                let state = shell.state();
+                let state = client.shell.state();
                 assert!(state.table.is_empty(), "{:?}", state.table);
                 assert!(state.mailboxes.is_empty());
             },

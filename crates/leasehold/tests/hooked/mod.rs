@@ -4,11 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::port::{
-    Acquire, Acquired, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew, Renewed,
-    Reply,
-};
-use leasehold::{Capability, Client, ClientBuilder, Error, Identity, Name, Store};
+use leasehold::port::{Acquire, Acquired, Call, Release, Released, Renew, Renewed, Reply, forward_store};
+use leasehold::{Client, ClientBuilder, Error, Store};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -88,18 +85,9 @@ impl Hooked {
 }
 
 impl Store for Hooked {
-    fn label(&self) -> &Arc<str> {
-        self.inner.label()
-    }
-    fn capability(&self) -> Capability {
-        self.inner.capability()
-    }
-    fn identity(&self) -> Call<Result<Identity, Error>> {
-        self.inner.identity()
-    }
-    fn clock(&self) -> Call<Reply<()>> {
-        self.inner.clock()
-    }
+    forward_store!(self => self.inner;
+        label, capability, identity, clock, watch, watch_held, unwatch, inspect, list, break_lock, close);
+
     fn acquire(&self, request: Acquire) -> Call<Reply<Acquired>> {
         self.met("acquire", |inner| inner.acquire(request))
     }
@@ -108,27 +96,6 @@ impl Store for Hooked {
     }
     fn release(&self, request: Release) -> Call<Reply<Released>> {
         self.met("release", |inner| inner.release(request))
-    }
-    fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
-        self.inner.watch(client, name, sink)
-    }
-    fn watch_held(&self, client: ClientId, sink: HintSink) {
-        self.inner.watch_held(client, sink);
-    }
-    fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
-        self.inner.unwatch(client, name)
-    }
-    fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
-        self.inner.inspect(name)
-    }
-    fn list(&self, prefix: String, after: Option<Name>, limit: usize) -> Call<Reply<Vec<Inspected>>> {
-        self.inner.list(prefix, after, limit)
-    }
-    fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
-        self.inner.break_lock(name, options)
-    }
-    fn close(&self, client: ClientId) -> Call<()> {
-        self.inner.close(client)
     }
 }
 

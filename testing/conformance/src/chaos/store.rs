@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use leasehold::port::{
     Acquire, Acquired, Answered, BreakOptions, Broken, Call, ClientId, HintSink, Inspected, Release, Released, Renew,
-    Renewed, Reply,
+    Renewed, Reply, forward_store,
 };
-use leasehold::{Capability, Error, ErrorKind, Identity, Name, Outcome, Store};
+use leasehold::{Error, ErrorKind, Name, Outcome, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::Receiver;
 use tokio::time::Sleep;
@@ -105,17 +105,7 @@ fn sleep(span: Duration) -> Sleep {
 }
 
 impl Store for Stormy {
-    fn label(&self) -> &Arc<str> {
-        self.inner.label()
-    }
-
-    fn capability(&self) -> Capability {
-        self.inner.capability()
-    }
-
-    fn identity(&self) -> Call<Result<Identity, Error>> {
-        self.inner.identity()
-    }
+    forward_store!(self => self.inner; label, capability, identity, watch_held, close);
 
     fn clock(&self) -> Call<Reply<()>> {
         self.call(Kind::Clock, |inner| inner.clock())
@@ -165,10 +155,6 @@ impl Store for Stormy {
         self.call(Kind::Watch, move |inner| inner.watch(client, name, sink))
     }
 
-    fn watch_held(&self, client: ClientId, sink: HintSink) {
-        self.inner.watch_held(client, sink);
-    }
-
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
         self.chaos.meet(Kind::Unwatch);
         self.inner.unwatch(client, name)
@@ -184,9 +170,5 @@ impl Store for Stormy {
 
     fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
         self.call(Kind::Operate, move |inner| inner.break_lock(name, options))
-    }
-
-    fn close(&self, client: ClientId) -> Call<()> {
-        self.inner.close(client)
     }
 }
