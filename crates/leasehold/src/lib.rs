@@ -63,6 +63,8 @@ pub use leasehold_core::{
     Term, Verdict, WaitMode,
 };
 
+pub use client::config;
+
 /// A majority of independent servers as one store: `redlock:` URLs, or [`Quorum`](quorum::Quorum) over any stores that can vote.
 pub mod quorum {
     pub use leasehold_core::quorum::{Ballot, Member, RenewedVote, Vote};

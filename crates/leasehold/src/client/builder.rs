@@ -9,6 +9,7 @@ use leasehold_core::port::About;
 use leasehold_core::table::{Settings, Table};
 use leasehold_core::{Error, Options, PasswordSource, Store, StoreClock};
 
+use super::config::StoreConfig;
 use super::event::Listener;
 use super::layer::Layer;
 use super::url::StoreUrl;
@@ -18,7 +19,7 @@ use crate::runtime::keeper::Keeper;
 use crate::runtime::random;
 use crate::runtime::shell::Shell;
 
-/// An acquire is not executed by the store later than this after it was sent.
+/// The store executes an acquire at most this long after it was sent.
 const CALL_LIMIT: Duration = Duration::from_secs(2);
 /// How long a waiting acquire goes on trying while the store has not answered it once.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +35,7 @@ pub struct ClientBuilder {
 }
 
 pub(super) enum Source {
-    Url(String),
+    Config(StoreConfig),
     Stores { callers: Arc<dyn Store>, keepers: Arc<dyn Store> },
 }
 
@@ -45,61 +46,61 @@ impl ClientBuilder {
         Self { source, layers: Vec::new(), listener: None, about, options: None, password: None }
     }
 
-    /// Puts a layer of your own around the store. Later layers stand further out.
+    /// Puts your own layer around the store. Later layers are further out.
     #[must_use]
     pub fn layer(mut self, layer: impl Layer + 'static) -> Self {
         self.layers.push(Box::new(layer));
         self
     }
 
-    /// Hears every event.
+    /// Receives every event.
     #[must_use]
     pub fn listener(mut self, listener: impl Listener) -> Self {
         self.listener = Some(Arc::new(listener));
         self
     }
 
-    /// The name of this machine, for people who look who holds a lock. Default: the name it gives itself.
+    /// The name of this machine, as holders of locks are shown to people. Default: its own host name.
     #[must_use]
     pub fn host(mut self, host: impl AsRef<str>) -> Self {
         self.about.host = Some(host.as_ref().into());
         self
     }
 
-    /// What locks have where they say nothing else; takes the place of the URL's own `keep` and `budget`.
+    /// The options of locks that do not say otherwise. They replace the URL's own `keep` and `budget`.
     #[must_use]
     pub fn defaults(mut self, options: Options) -> Self {
         self.options = Some(options);
         self
     }
 
-    /// The password for a store that logs in, where the URL has none; others take no notice of it.
+    /// The password for a store that logs in, if its URL has none. Other stores ignore it.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(PasswordSource::fixed(password));
         self
     }
 
-    /// The same, in a file that is read again with every connection: a new password needs no restart. The end of its last line is no
-    /// part of it. A pipe is read once.
+    /// The same from a file, which is read again for every connection: a new password needs no restart. The end of its last line
+    /// is not part of it. A pipe is read once.
     #[must_use]
     pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.password = Some(password_file::source(path.into()));
         self
     }
 
-    /// The same, from wherever you keep it: `source` is asked with every connection, on a thread of the store's.
+    /// The same from anywhere: `source` is called for every connection, on a thread of the store's.
     #[must_use]
     pub fn password_source(mut self, source: impl Fn() -> Result<String, Error> + Send + Sync + 'static) -> Self {
         self.password = Some(PasswordSource::new(source));
         self
     }
 
-    /// The URL, where there is one, with the password that goes with it.
+    /// The URL, if there is one, with the password that goes with it.
     pub(crate) fn url(&self) -> Result<Option<StoreUrl>, Error> {
         match &self.source {
             Source::Stores { .. } => Ok(None),
-            Source::Url(url) => Ok(Some(StoreUrl::parse(url)?.with_password(self.password.clone()))),
+            Source::Config(config) => Ok(Some(config.0.clone()?.with_password(self.password.clone()))),
         }
     }
 
@@ -114,11 +115,12 @@ impl ClientBuilder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
         let keeper = Keeper::spawn()?;
-        let unlayered = self.layers.iter().all(|layer| layer.hands_hints_on()) && matches!(self.source, Source::Url(_));
+        let unlayered =
+            self.layers.iter().all(|layer| layer.hands_hints_on()) && matches!(self.source, Source::Config(_));
         let (callers, keepers, options) = match self.source {
             Source::Stores { callers, keepers } => (callers, keepers, Options::default()),
-            Source::Url(url) => {
-                let url = StoreUrl::parse(&url)?.with_password(self.password);
+            Source::Config(config) => {
+                let url = config.0?.with_password(self.password);
                 let (callers, keepers) = url.connect().await?;
                 let defaults = url.defaults_for(&callers.capability());
                 (callers, keepers, defaults)

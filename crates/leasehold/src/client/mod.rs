@@ -1,6 +1,7 @@
 //! A client: one per process and store. It owns the connections, the local table and the keeper.
 
 mod builder;
+pub mod config;
 pub(crate) mod event;
 pub(crate) mod examine;
 pub(crate) mod layer;
@@ -23,6 +24,7 @@ use crate::runtime::handle::ShellHandle;
 use crate::runtime::shell::Recipient;
 pub use builder::ClientBuilder;
 use builder::Source;
+use config::StoreConfig;
 use stats::Stats;
 use status::Status;
 
@@ -67,12 +69,14 @@ impl Client {
         Self::builder(url).connect().await
     }
 
-    /// Settings before connecting: layers, a listener.
-    pub fn builder(url: &str) -> ClientBuilder {
-        ClientBuilder::new(Source::Url(url.to_owned()))
+    /// Settings before connecting: layers, a listener, defaults, a password.
+    ///
+    /// The store is given by its URL, or by a type of [`config`](crate::config).
+    pub fn builder(store: impl Into<StoreConfig>) -> ClientBuilder {
+        ClientBuilder::new(Source::Config(store.into()))
     }
 
-    /// Over a store of your own, with one handle for callers and one, over connections of its own, for the keeper.
+    /// Over your own store: one handle for callers and one, over connections of its own, for the keeper.
     pub fn over(callers: Arc<dyn Store>, keepers: Arc<dyn Store>) -> ClientBuilder {
         ClientBuilder::new(Source::Stores { callers, keepers })
     }

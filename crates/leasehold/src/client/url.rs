@@ -9,25 +9,34 @@ use leasehold_core::{Capability, Check, Error, ErrorKind, Options, PasswordSourc
 const SCHEMES: &[(&str, &str)] =
     &[("file", "file"), ("memory", "memory"), ("redis", "redis"), ("redis+unix", "redis"), ("redlock", "redis")];
 
-/// A store twice: for callers, and over connections of its own for the keeper.
-type Stores = (Arc<dyn Store>, Arc<dyn Store>);
-
 /// A store's URL, taken apart.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StoreUrl {
     scheme: String,
     path: String,
     /// Options that are not for the client.
     options: Vec<(String, String)>,
-    /// For a store that logs in, where the URL itself has no password.
+    /// Used for a store that logs in, if the URL itself has no password.
     password: Option<PasswordSource>,
-    /// What locks have where nothing else is said.
+    /// The options of locks that do not say otherwise.
     defaults: Options,
-    /// The lease of kept locks is said.
+    /// The URL says how long the lease of kept locks is.
     says_keep: bool,
 }
 
 impl StoreUrl {
+    /// Of parts that need no parsing.
+    pub(crate) fn of(scheme: &str, path: String, options: Vec<(String, String)>) -> Self {
+        Self {
+            scheme: scheme.to_owned(),
+            path,
+            options,
+            password: None,
+            defaults: Options::default(),
+            says_keep: false,
+        }
+    }
+
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
             let what = format!("{} is not a store URL: it has no scheme; {}", without_secrets(url), known());
@@ -35,14 +44,7 @@ impl StoreUrl {
         };
         check_login(scheme, rest)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut parsed = Self {
-            scheme: scheme.to_ascii_lowercase(),
-            path: path.to_owned(),
-            options: Vec::new(),
-            password: None,
-            defaults: Options::default(),
-            says_keep: false,
-        };
+        let mut parsed = Self::of(&scheme.to_ascii_lowercase(), path.to_owned(), Vec::new());
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             parsed.option(key, value)?;
@@ -50,13 +52,13 @@ impl StoreUrl {
         Ok(parsed)
     }
 
-    /// Logs in with this, where the URL itself has no password.
+    /// Logs in with this if the URL itself has no password.
     pub(crate) fn with_password(mut self, password: Option<PasswordSource>) -> Self {
         self.password = password;
         self
     }
 
-    /// What locks have where nothing else is said, on a store that can do this.
+    /// The options of locks that do not say otherwise, within what the store can do.
     pub(crate) fn defaults_for(&self, capability: &Capability) -> Options {
         let mut defaults = self.defaults.clone();
         if let (Term::Kept(lease), false) = (defaults.term, self.says_keep) {
@@ -77,9 +79,9 @@ impl StoreUrl {
         Ok(())
     }
 
-    /// Connects to the store: once for callers, once for the keeper.
-    #[expect(clippy::unused_async, reason = "stores with a network to cross connect here")]
-    pub(crate) async fn connect(&self) -> Result<Stores, Error> {
+    /// Connects to the store twice: for callers, and over connections of its own for the keeper.
+    #[expect(clippy::unused_async, reason = "stores behind a network connect here")]
+    pub(crate) async fn connect(&self) -> Result<(Arc<dyn Store>, Arc<dyn Store>), Error> {
         match self.scheme.as_str() {
             #[cfg(feature = "file")]
             leasehold_file::SCHEME => {
@@ -106,7 +108,7 @@ impl StoreUrl {
         }
     }
 
-    /// The label of a store that the first to connect would make.
+    /// The label of a store that does not exist yet, and that the first connection would create.
     pub(crate) fn not_created(&self) -> Result<Option<String>, Error> {
         match self.scheme.as_str() {
             #[cfg(feature = "file")]
@@ -128,8 +130,8 @@ impl StoreUrl {
         leasehold_quorum::Config::new(&self.path, &self.options, self.password.as_ref())
     }
 
-    /// What this kind of store says of itself, before a client connects.
-    #[allow(clippy::unused_async, reason = "stores with a network to cross are asked here")]
+    /// What this kind of store reports of itself, before a client connects.
+    #[allow(clippy::unused_async, reason = "stores behind a network are asked here")]
     pub(crate) async fn examine(&self) -> Result<Vec<Check>, Error> {
         match self.scheme.as_str() {
             #[cfg(feature = "file")]
@@ -165,7 +167,7 @@ fn unknown(scheme: &str) -> Error {
     }
 }
 
-/// How a store is written, where not even its kind was understood.
+/// Hint for a URL whose scheme was not recognised.
 const FORMS: &str = "write it like file:/path/to/locks.db, redis://host:6379 or redlock://one:6379,two:6379,three:6379";
 
 fn known() -> String {
@@ -177,7 +179,7 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::BadArgument, "connect", what)
 }
 
-/// A wrong URL, where nothing in it can be a password.
+/// Shows a bad URL, unless something in it may be a password.
 fn without_secrets(url: &str) -> String {
     if url.contains([':', '@']) { "this".to_owned() } else { format!("{url:?}") }
 }
@@ -198,8 +200,8 @@ fn authority(rest: &str) -> (&str, &str) {
     rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
 }
 
-/// Refuses a URL whose password may have ended too soon: what follows would be taken for a server, a database or an option, and be
-/// connected to or shown. An `@` may stand in a prefix.
+/// Refuses a URL whose password may have ended too soon: the rest of it would be taken for a server, a database or an option, and
+/// be connected to or shown. An `@` may stand in a prefix.
 fn check_login(scheme: &str, rest: &str) -> Result<(), Error> {
     let (servers, after) = authority(rest);
     // The path of a socket may have any of these.
@@ -209,7 +211,7 @@ fn check_login(scheme: &str, rest: &str) -> Result<(), Error> {
     }
     let (path, query) = after.split_once('?').unwrap_or((after, ""));
     let is_odd = |option: &str| option.contains('@') && !option.starts_with("prefix=");
-    // Two logins are another mistake, which is told of by itself.
+    // Two logins are another mistake, with an error of its own.
     let is_login_odd = |login: &str| login.contains('@') && !login.contains(',');
     if path.contains(['@', '#'])
         || query.split('&').any(is_odd)
@@ -217,13 +219,13 @@ fn check_login(scheme: &str, rest: &str) -> Result<(), Error> {
     {
         let what = "the store's URL is ambiguous, and is neither used nor shown: it has a '/', '?', '#' or '@' that may belong to its password";
         let hint = "in a user name or password write '/' as %2F, '?' as %3F, '#' as %23, '@' as %40 and '%' as %25; or leave the \
-                    password out of the URL, and give it apart";
+                    password out of the URL, and give it separately";
         return Err(bad(what.into()).with_hint(hint));
     }
     Ok(())
 }
 
-/// The URL without its password, for programs that are started from this one: a user name stays.
+/// Removes the password from a URL, and keeps the user name: for programs that are started from this one.
 ///
 /// # Errors
 ///
@@ -243,6 +245,22 @@ pub fn without_password(url: &str) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(all(feature = "memory", feature = "file", feature = "redis"))]
+    impl StoreUrl {
+        /// The label of the store that the URL leads to.
+        pub(crate) fn label(&self) -> Result<String, Error> {
+            Ok(match self.scheme.as_str() {
+                leasehold_memory::SCHEME => leasehold_memory::Config::new(&self.path, &self.options)?.label(),
+                leasehold_file::SCHEME => leasehold_file::Config::new(&self.path, &self.options)?.label(),
+                leasehold_quorum::SCHEME => {
+                    let config = self.redlock()?;
+                    config.servers().iter().map(|server| server.label()).collect::<Vec<_>>().join(",")
+                }
+                scheme => self.redis(scheme)?.label().to_owned(),
+            })
+        }
+    }
 
     #[test]
     fn options_for_every_store_are_taken_out() {
