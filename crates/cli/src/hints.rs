@@ -19,7 +19,7 @@ enum Here {
 
 /// What the library says, and how that is done here. Longer phrases stand before those that they contain.
 const ON_THE_COMMAND_LINE: &[(&str, Here)] = &[
-    ("as file:PATH", Here::Words("with --store file:PATH")),
+    ("(file:PATH)", Here::Words("(--store file:PATH)")),
     ("with a longer limit", Here::Words("with a longer limit (--wait)")),
     (
         "is given with ClientBuilder::password",

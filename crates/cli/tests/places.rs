@@ -270,9 +270,9 @@ const CASES: &[(&str, &str)] = &[
         expect 78 "hint: " setpriv --reuid 65534 --clear-groups "$L" -s file:private/locks.db acquire b --no-wait
         nobody="setpriv --reuid 65534 --clear-groups"
         expect 78 "fail  permissions: mode 600, user 0: this user cannot write the file" $nobody "$L" -s file:private/locks.db doctor
-        expect 78 "fail  permissions: there is no file yet, and this user cannot make one" $nobody "$L" -s file:private/no.db doctor
+        expect 78 "fail  permissions: there is no file yet, and this user cannot create one" $nobody "$L" -s file:private/no.db doctor
         chmod 700 private
-        expect 78 "fail  permissions: this user cannot look at" $nobody "$L" -s file:private/locks.db doctor
+        expect 78 "fail  permissions: this user cannot access" $nobody "$L" -s file:private/locks.db doctor
         chmod 711 private
         chmod 666 private/locks.db*
         expect 78 "fail  permissions: this user cannot write in" $nobody "$L" -s file:private/locks.db doctor

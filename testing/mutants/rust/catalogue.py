@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # What decides. Of the file store, the rest opens files and talks to the system.
 CRATES = {
     "core": "crates/core/src/**/*.rs",
-    "file": "crates/stores/file/src/{database,rows,store,sweeping}.rs",
+    "file": "crates/stores/file/src/{database,rows,store,sweeper}.rs",
 }
 # Constants and tests.
 LEFT_OUT = re.compile(r"(^|/)(capability|check|tests)(\.rs|/)")

@@ -1,4 +1,4 @@
-//! From the part of a URL behind `file:` to settings.
+//! Parses the part of a URL after `file:` into settings.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,24 +12,24 @@ use crate::error;
 /// The scheme of this store's URLs.
 pub const SCHEME: &str = "file";
 
-/// Where the file is, and how it is used.
+/// Location and options of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The file, from the root.
+    /// Absolute path of the file.
     pub path: PathBuf,
-    /// Whether the death of a process ends at once what it kept. Off: its leases run out.
+    /// Whether the death of a process ends its kept leases at once. If off, they run out.
     pub liveness: bool,
-    /// Whether a file that is not there is made.
+    /// Whether a missing file is created.
     pub create: bool,
 }
 
 impl Config {
-    /// From what stands between `file:` and `?`, and the options behind it. A path that does not begin at the root begins at the
-    /// current folder; `file:///path` is `file:/path`.
+    /// Parses the path between `file:` and `?`, and the options after it. A relative path starts at the current
+    /// directory; `file:///path` equals `file:/path`.
     ///
     /// # Errors
     ///
-    /// A bad argument, for a path that is missing or names a host, or for an unknown option.
+    /// A bad argument if the path is missing or names a host, or if an option is unknown.
     pub fn new(path: &str, options: &[(String, String)]) -> Result<Self, Error> {
         let path = match path.strip_prefix("//") {
             Some(rest) => match rest.split_once('/') {
@@ -56,8 +56,8 @@ impl Config {
         Ok(config)
     }
 
-    /// With the path that links lead to: a link and its target are one store. Links that cannot be trusted stay, and are refused
-    /// when the file is opened.
+    /// Resolves symbolic links, so that a link and its target are one store. Untrusted links stay, and are refused when
+    /// the file is opened.
     #[must_use]
     pub fn resolved(&self) -> Self {
         let path = match Site::find(&self.path, false) {
@@ -68,7 +68,7 @@ impl Config {
         Self { path, ..*self }
     }
 
-    /// The path with the links in as much of it as there is.
+    /// The path with the links resolved in the part of it that exists.
     fn known_part(&self) -> PathBuf {
         let found = self.path.ancestors().skip(1).find_map(|folder| {
             let site = Site::find(folder, false).ok()??;
@@ -78,7 +78,7 @@ impl Config {
         found.unwrap_or_else(|| self.path.clone())
     }
 
-    /// Whether nobody has made the file yet: nothing stands there, or an empty file that says who may use the store.
+    /// Whether the store has not been created yet: no file exists, or an empty one that only sets the access rights.
     pub fn is_unmade(&self) -> bool {
         match Site::find(&self.path, false) {
             Ok(Some(site)) => match site.stat("") {
@@ -91,7 +91,7 @@ impl Config {
         }
     }
 
-    /// A name for people.
+    /// Human-readable label.
     pub fn label(&self) -> String {
         format!("{SCHEME}:{}", self.path.display())
     }
@@ -132,7 +132,10 @@ mod tests {
         assert!(config.is_unmade());
         std::fs::write(&path, "x").unwrap();
         assert!(!config.is_unmade());
-        assert!(!Config::new(folder.path().to_str().unwrap(), &[]).unwrap().is_unmade(), "a folder is something else");
+        assert!(
+            !Config::new(folder.path().to_str().unwrap(), &[]).unwrap().is_unmade(),
+            "a folder is not an uncreated store"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! One connection to the file, and one write to it: inline, atomic, by the clock of the file.
+//! One connection to the file, and one atomic write at a time, by the clock of the file.
 //!
-//! It never opens the file except through SQLite while a connection may be open: closing any other descriptor of it would end the
-//! locks of the whole process.
+//! While a connection may be open, the file is only ever opened through SQLite: closing any other descriptor of it
+//! would drop the locks of the whole process.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use smallvec::SmallVec;
 
 use rustix::fs::{AtFlags, CWD, statat};
 
+use crate::boot::Boot;
 use crate::config::Config;
 use crate::directory::{self, Site};
 use crate::error::{self, Fault};
-use crate::machine::Machine;
 use crate::open;
 use crate::rows::{self, Loaded, signed};
 use crate::sweeper::Sweeper;
 
-/// How many times a busy file is looked at again at once, before pauses.
-const YIELDS: i32 = 50;
-/// The pause between two looks at a busy file.
-const PAUSE: Duration = Duration::from_micros(50);
-/// How far the ceiling of fences is raised ahead of the clock: how often that costs a sync of the disk.
-pub(crate) const AHEAD: Duration = Duration::from_secs(60);
-/// How long a waiting client stays on the list without writing that it still waits. Those that end are found out and taken off by
-/// whoever would tell them; one that is stopped costs the others a recheck instead of a hint for so long.
-const ENLISTED_FOR: Duration = Duration::from_secs(22);
-/// How many times a file that was replaced meanwhile, or just made, is opened.
-const OPENINGS: usize = 4;
-/// How long statements may run beyond the time that a busy file is given: ours take milliseconds.
-const WORK: Duration = Duration::from_secs(3);
-/// How many instructions of SQLite's are run before it asks again whether to go on.
-pub(crate) const INSTRUCTIONS: i32 = 10_000;
+/// Immediate retries on a busy file before the first pause.
+const BUSY_YIELDS: i32 = 50;
+/// Pause between two retries on a busy file.
+const BUSY_PAUSE: Duration = Duration::from_micros(50);
+/// How far the fence ceiling is raised ahead of the clock. Each raise costs a disk sync.
+pub(crate) const CEILING_AHEAD: Duration = Duration::from_secs(60);
+/// How long a waiter's entry lasts without being renewed. A process that ends is noticed and removed when it would be
+/// notified. A stopped process costs the other waiters a recheck instead of a hint until its entry expires.
+const WAITER_TTL: Duration = Duration::from_secs(22);
+/// Attempts to open a file that was just created, or replaced in between.
+const OPEN_TRIES_MAX: usize = 4;
+/// How long statements may run beyond the patience for a busy file. Ours take milliseconds.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(3);
+/// SQLite instructions between two calls of the progress handler.
+pub(crate) const INSTRUCTIONS_PER_CHECK: i32 = 10_000;
 const META: &str = "SELECT epoch FROM meta";
 
 thread_local! {
@@ -46,40 +46,40 @@ thread_local! {
     static GIVE_UP: Cell<Moment> = const { Cell::new(Moment::from_nanos(0)) };
 }
 
-/// SQLite asks here whether to try a busy file again.
-pub(crate) fn is_worth_a_try(tries: i32) -> bool {
+/// SQLite's busy handler: whether to try again.
+pub(crate) fn should_retry(tries: i32) -> bool {
     if leasehold_clock::now() >= GIVE_UP.get() {
         return false;
     }
-    if tries < YIELDS {
+    if tries < BUSY_YIELDS {
         std::thread::yield_now();
     } else {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(BUSY_PAUSE);
     }
     true
 }
 
-/// Gives a busy file so much time, in this thread, from now.
-pub(crate) fn give(patience: Duration) {
+/// Sets how long this thread waits for a busy file, from now.
+pub(crate) fn set_patience(patience: Duration) {
     GIVE_UP.set(leasehold_clock::now() + patience);
 }
 
-/// Whether a statement has run for too long, in this thread: SQLite asks now and then. Somebody who can write the file can make a few
-/// pages of it a tree that takes for ever to walk.
+/// SQLite's progress handler: whether a statement on this thread has run for too long. A user who can write the file
+/// can turn a few of its pages into a tree that never ends.
 pub(crate) fn runs_too_long() -> bool {
-    leasehold_clock::now() >= GIVE_UP.get() + WORK
+    leasehold_clock::now() >= GIVE_UP.get() + STATEMENT_LIMIT
 }
 
-/// How long this thread waits for a busy file still.
+/// How much longer this thread waits for a busy file.
 pub(crate) fn patience_left() -> Duration {
     GIVE_UP.get().since(leasehold_clock::now())
 }
 
-/// Which boot's clock the file goes by.
+/// The boot whose clock the file uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch {
     pub(crate) number: i64,
-    /// The store's time where the clock of this boot read zero.
+    /// Store time at which the clock of this boot was zero.
     pub(crate) base: StoreTime,
 }
 
@@ -89,7 +89,7 @@ impl Epoch {
     }
 }
 
-/// The file's clock, to be read without the file.
+/// The file's clock, readable without opening the file.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 
@@ -99,15 +99,15 @@ impl Clock {
     }
 }
 
-/// The directory at the path, the file in it and what SQLite keeps beside it, by device and number: others may come to stand there.
+/// Device and inode of the directory, the file, its log and its index. They differ if any of them was replaced.
 #[derive(PartialEq, Eq)]
-struct Standing {
+struct FileIdentity {
     directory: Option<(u64, u64)>,
     file: Option<(u64, u64)>,
     beside: [Option<(u64, u64)>; 2],
 }
 
-impl Standing {
+impl FileIdentity {
     fn of(site: &Site) -> Self {
         let directory = statat(CWD, &site.directory.path, AtFlags::SYMLINK_NOFOLLOW).ok();
         let identity = |suffix| site.stat(suffix).ok().flatten().as_ref().map(directory::identity);
@@ -123,29 +123,29 @@ pub(crate) struct Database {
     connection: Connection,
     config: Config,
     site: Arc<Site>,
-    machine: Machine,
-    standing: Standing,
+    boot: Boot,
+    standing: FileIdentity,
     epoch: Epoch,
     clock: Arc<Clock>,
     reference: Reference,
     sweeper: Sweeper,
 }
 
-/// A write under way: what it sees and what it leaves to be done after it.
+/// A write in progress: its input, and the work that it leaves for after the commit.
 pub(crate) struct Session<'a> {
     connection: &'a Connection,
     epoch: Epoch,
     pub(crate) now: StoreTime,
-    /// The rules; empty between two writes.
+    /// The reference store; empty between two writes.
     pub(crate) reference: &'a mut Reference,
-    /// Who is to be told once it is written.
+    /// Waiters to notify after the commit.
     pub(crate) hints: Hints,
-    /// Whose holds others waited behind until now.
+    /// Clients that released something that others wait for.
     pub(crate) given_back: SmallVec<[ClientId; 1]>,
 }
 
-/// What a write came to.
-pub(crate) struct Done<T> {
+/// Result of a write.
+pub(crate) struct Written<T> {
     pub(crate) at: StoreTime,
     pub(crate) result: T,
     pub(crate) hints: Hints,
@@ -153,22 +153,23 @@ pub(crate) struct Done<T> {
 }
 
 impl Database {
-    /// Opens the file. Its clock starts above `floor`, where this process knows that a file there had reached that.
-    pub(crate) fn open(config: Config, machine: Machine, patience: Duration, floor: StoreTime) -> Result<Self, Error> {
-        give(patience);
-        for _ in 0..OPENINGS {
+    /// Opens the file. Its clock starts above `floor`, the latest time that this process saw in a file at this path.
+    pub(crate) fn open(config: Config, boot: Boot, patience: Duration, floor: StoreTime) -> Result<Self, Error> {
+        set_patience(patience);
+        for _ in 0..OPEN_TRIES_MAX {
             let site = Site::find(&config.path, config.create)?.ok_or_else(|| error::no_store(&config.path))?;
             let before = site.stat("").ok().flatten().as_ref().map(directory::identity);
             let opened = open::open(&site, config.create)?;
             let connection = opened.connection;
-            let epoch = open::enter(&connection, &machine, &opened.folder, floor).map_err(Fault::into_error)?;
-            let standing = Standing::of(&site);
-            // What stood there before and after is what was opened in between. One that was just made is opened once more.
+            let epoch = open::enter(&connection, &boot, &opened.folder, floor).map_err(Fault::into_error)?;
+            let standing = FileIdentity::of(&site);
+            // If the files are the same before and after, they are the ones that were opened. A new file is opened once
+            // more.
             if before.is_some() && before == standing.file {
                 let reference = rules();
                 let clock = Arc::new(Clock(AtomicU64::new(epoch.base.as_nanos())));
                 let sweeper = Sweeper::default();
-                return Ok(Self { connection, config, site, machine, standing, epoch, clock, reference, sweeper });
+                return Ok(Self { connection, config, site, boot, standing, epoch, clock, reference, sweeper });
             }
         }
         Err(error::replaced())
@@ -178,14 +179,14 @@ impl Database {
         self.clock.clone()
     }
 
-    /// One atomic step. `work` may be run more than once, each time on the file as it then is; only the last counts.
+    /// One atomic step. `work` may run more than once, each time on the current file; only the last run counts.
     pub(crate) fn write<T>(
         &mut self,
         patience: Duration,
         work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>,
-    ) -> Result<Done<T>, Fault> {
-        self.stand_on_the_file(patience)?;
-        give(patience);
+    ) -> Result<Written<T>, Fault> {
+        self.reopen_if_replaced(patience)?;
+        set_patience(patience);
         let done = match self.attempt(work) {
             Err(Fault::Ceiling(needed)) => {
                 self.raise_ceiling(needed)?;
@@ -199,10 +200,10 @@ impl Database {
         done
     }
 
-    fn attempt<T>(&mut self, work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>) -> Result<Done<T>, Fault> {
+    fn attempt<T>(&mut self, work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>) -> Result<Written<T>, Fault> {
         let Self { connection, epoch, reference, .. } = self;
         if !connection.is_autocommit() {
-            // Something panicked in the middle of the last write.
+            // The last write panicked halfway.
             connection.execute_batch("ROLLBACK")?;
         }
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -211,20 +212,20 @@ impl Database {
             *reference = rules();
         }
         if done.is_err() && !connection.is_autocommit() {
-            // It only fails where there is nothing to roll back.
+            // Fails only if there is no transaction to roll back.
             let _ = connection.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
         }
         done
     }
 
-    /// Reads without a write: what is seen is as of one moment.
+    /// Reads a consistent snapshot, without a write.
     pub(crate) fn read<T>(
         &mut self,
         patience: Duration,
         work: impl Fn(&Connection, StoreTime) -> rusqlite::Result<T>,
     ) -> Result<(StoreTime, T), Fault> {
-        self.stand_on_the_file(patience)?;
-        give(patience);
+        self.reopen_if_replaced(patience)?;
+        set_patience(patience);
         let transaction = self.connection.unchecked_transaction()?;
         let epoch: i64 = transaction.prepare_cached(META)?.query_row([], |row| row.get(0))?;
         if epoch != self.epoch.number {
@@ -235,15 +236,15 @@ impl Database {
         Ok((now, result))
     }
 
-    /// Reads one name, in one statement, for a client that waits: without the others who wait.
+    /// Reads one name for a waiting client in one statement, without the other waiters.
     pub(crate) fn peek(
         &mut self,
         patience: Duration,
         client: ClientId,
         name: &Name,
     ) -> Result<(StoreTime, Record), Fault> {
-        self.stand_on_the_file(patience)?;
-        give(patience);
+        self.reopen_if_replaced(patience)?;
+        set_patience(patience);
         let (meta, record) = rows::load_for(&self.connection, client, name)?;
         if meta.epoch != self.epoch.number {
             return Err(error::taken_over().into());
@@ -251,37 +252,38 @@ impl Database {
         Ok((self.epoch.now(), record))
     }
 
-    /// Puts a higher ceiling on the disk, with a sync: a fence below it never comes again, whatever the power does.
+    /// Writes a higher ceiling to disk and syncs it. A fence below the ceiling is never granted twice, even after power
+    /// loss.
     fn raise_ceiling(&self, needed: Fence) -> Result<(), Fault> {
-        let ceiling =
-            Fence::at(self.epoch.now() + AHEAD).max(needed.plus(Fence::at(StoreTime::default() + AHEAD).get()));
+        let ceiling = Fence::at(self.epoch.now() + CEILING_AHEAD)
+            .max(needed.plus(Fence::at(StoreTime::default() + CEILING_AHEAD).get()));
         open::synced(&self.connection, |connection| {
             connection.execute("UPDATE meta SET ceiling = max(ceiling, ?1)", [signed(ceiling.get())])?;
             Ok(())
         })
     }
 
-    /// Makes sure that the open file is the one at the path. A file that was removed or replaced is like a server that came back
-    /// empty: what was held there is lost, and what is asked now is asked of the file that stands there.
-    fn stand_on_the_file(&mut self, patience: Duration) -> Result<(), Fault> {
-        let standing = Standing::of(&self.site);
+    /// Makes sure that the open file is the one at the path. A file that was removed or replaced is treated like a
+    /// server that came back empty: its locks are lost, and calls go to the file that is there now.
+    fn reopen_if_replaced(&mut self, patience: Duration) -> Result<(), Fault> {
+        let standing = FileIdentity::of(&self.site);
         if standing == self.standing {
             return Ok(());
         }
         if (standing.directory, standing.file) == (self.standing.directory, self.standing.file) {
-            // Every connection of this process to that file goes by the old log, as would a new one.
+            // Every connection of this process to that file uses the old log, and so would a new one.
             return Err(error::log_removed().into());
         }
-        let (clock, floor) = (self.clock.clone(), self.epoch.now() + AHEAD);
-        *self = Self { clock, ..Self::open(self.config.clone(), self.machine.clone(), patience, floor)? };
+        let (clock, floor) = (self.clock.clone(), self.epoch.now() + CEILING_AHEAD);
+        *self = Self { clock, ..Self::open(self.config.clone(), self.boot.clone(), patience, floor)? };
         self.clock.0.store(self.epoch.base.as_nanos(), Ordering::Release);
         Ok(())
     }
 }
 
-/// The rules, before a name is handed to them.
+/// The reference store, before a record is loaded into it.
 fn rules() -> Reference {
-    Reference::new(0, Duration::ZERO).enlisting_for(ENLISTED_FOR)
+    Reference::new(0, Duration::ZERO).enlisting_for(WAITER_TTL)
 }
 
 fn in_transaction<T>(
@@ -289,18 +291,18 @@ fn in_transaction<T>(
     epoch: Epoch,
     reference: &mut Reference,
     work: &dyn Fn(&mut Session<'_>) -> Result<T, Fault>,
-) -> Result<Done<T>, Fault> {
+) -> Result<Written<T>, Fault> {
     // The clock is read under the file's write lock: a step that waited for it must not act on an old time.
     let now = epoch.now();
     let mut session = Session { connection, epoch, now, reference, hints: Hints::new(), given_back: SmallVec::new() };
     let result = work(&mut session)?;
     let Session { hints, given_back, .. } = session;
     connection.prepare_cached("COMMIT")?.execute([]).map_err(error::at_commit)?;
-    Ok(Done { at: now, result, hints, given_back })
+    Ok(Written { at: now, result, hints, given_back })
 }
 
 impl<'a> Session<'a> {
-    /// The file itself, once it is certain that it still goes by this boot's clock.
+    /// The connection, once it is certain that the file still uses this boot's clock.
     pub(crate) fn file(&self) -> Result<&'a Connection, Fault> {
         let epoch: i64 = self.connection.prepare_cached(META)?.query_row([], |row| row.get(0))?;
         self.check(epoch)?;
@@ -311,7 +313,7 @@ impl<'a> Session<'a> {
         if epoch == self.epoch.number { Ok(()) } else { Err(error::taken_over().into()) }
     }
 
-    /// Hands the record of a name to the rules.
+    /// Loads the record of a name into the reference store.
     pub(crate) fn load(&mut self, name: &Name) -> Result<Before, Fault> {
         let (meta, loaded) = rows::load(self.connection, name)?;
         self.check(meta.epoch)?;
@@ -319,13 +321,14 @@ impl<'a> Session<'a> {
         Ok(Before { loaded, ceiling: meta.ceiling })
     }
 
-    /// Takes the record of a name back from the rules, and writes what they changed.
+    /// Takes the record of a name back from the reference store, and writes what changed.
     pub(crate) fn save(&mut self, name: &Name, before: &Before) -> Result<(), Fault> {
         let after = self.reference.take(name).unwrap_or_default();
         if after.last >= before.ceiling && after.last > before.record().last {
             return Err(Fault::Ceiling(after.last));
         }
-        // Those who wait follow whom they found: where these are others now, or end otherwise, they are to ask again.
+        // Waiters follow the holders that they found. If the holders or their leases changed, the waiters must ask
+        // again.
         let (then, now) = (kept_by(before.record()), kept_by(&after));
         if then != now && !(before.record().waiters.is_empty() && after.waiters.is_empty()) {
             self.given_back.extend(then);
@@ -335,7 +338,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A name as it was before the rules changed it.
+/// A record as it was before the reference store changed it.
 pub(crate) struct Before {
     loaded: Loaded,
     ceiling: Fence,
@@ -347,7 +350,7 @@ impl Before {
     }
 }
 
-/// Refuses a record with fences that this store never gave out: a grant after it would carry them on.
+/// Refuses a record with fences that this store cannot have granted: the next grant would continue from them.
 pub(crate) fn check_fences(name: &Name, record: &Record, now: StoreTime) -> Result<(), Error> {
     if record.rows.iter().any(|row| row.block.first == Fence::NONE || row.block.len == 0) {
         return Err(error::zero_fence(name));
@@ -356,7 +359,7 @@ pub(crate) fn check_fences(name: &Name, record: &Record, now: StoreTime) -> Resu
     check_fence(name, last, now)
 }
 
-/// The largest fence that is believed.
+/// The largest plausible fence.
 pub(crate) fn furthest(now: StoreTime) -> Fence {
     Fence::at(now).plus(FENCE_AHEAD_MAX)
 }

@@ -1,7 +1,8 @@
-//! The directory that the file is in: found without trusting a stranger, and pinned by a descriptor.
+//! Finds the directory of the file without trusting other users, and pins it by a descriptor.
 //!
-//! Every directory and link on the way belongs to this user or to root, and nobody else can replace the next step, or the store is
-//! refused. Whatever is opened, made or removed after that goes by the descriptor, never by the path again.
+//! Every directory and link on the path must belong to this user or to root, and no other user may be able to replace
+//! the next component; otherwise the store is refused. After that, files are opened, created and removed relative to
+//! the descriptor, never by path.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -22,43 +23,43 @@ use crate::rename_rights::listed_for_group;
 use crate::rename_rights::others_can_rename;
 use crate::{database, error};
 
-/// How many links are followed, one after the other.
-const LINKS: usize = 40;
-/// How many times a file that changes while it is opened is tried.
-const TRIES: usize = 16;
-/// How many times the only name of a file is looked for again where others may add and remove names meanwhile.
-const RECHECKS: usize = 8;
-/// The pause between two tries to open a file that another process has a lease on.
-const LEASED: Duration = Duration::from_millis(5);
-/// What SQLite's log begins with, in either byte order of its checksums.
+/// Maximum number of symbolic links followed in one path.
+const LINKS_MAX: usize = 40;
+/// Attempts to open a file that changes meanwhile.
+const TRIES_MAX: usize = 16;
+/// Rechecks of a file's link count in a directory where other users can add and remove names.
+const RECHECKS_MAX: usize = 8;
+/// Pause between two attempts to open a file on which another process has a lease.
+const LEASED_FILE_PAUSE: Duration = Duration::from_millis(5);
+/// Magic numbers of SQLite's log, for either byte order of its checksums.
 const LOG_MAGIC: [u32; 2] = [0x377f_0682, 0x377f_0683];
-/// What the index of SQLite's log begins with.
+/// First number in the index of SQLite's log.
 const INDEX_VERSION: u32 = 3_007_000;
 
-/// Opens a thing itself: a link is not followed, nothing is read, and closing it ends no lock of SQLite's.
+/// Opens the inode itself: links are not followed, nothing is read, and closing it releases no lock of SQLite's.
 #[cfg(target_os = "linux")]
-const ITSELF: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const INODE_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A directory that is pinned: it stays the same one whatever becomes of its path.
+/// A pinned directory: it stays the same even if its path changes.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) open: OwnedFd,
-    /// Where it was found, without links.
+    /// The path it was found at, without links.
     pub(crate) path: PathBuf,
     pub(crate) stat: Stat,
 }
 
-/// Where the file is: a directory, and a name in it.
+/// Location of the file: a directory, and a name in it.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) directory: Directory,
     pub(crate) name: OsString,
-    /// Those of the log and its index: every write looks at both.
+    /// Names of the log and its index, which every write checks.
     log: OsString,
     index: OsString,
 }
 
-/// Who may use what is made for a store.
+/// Access rights of the files that are created for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) mode: u32,
@@ -66,14 +67,14 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Those of the users who may write: nobody else needs what is beside the file.
+    /// Only the rights of users who may write: no other user needs the files beside the store.
     pub(crate) fn of_writers(self) -> Self {
         let group = if self.mode & 0o060 == 0o060 { 0o060 } else { 0 };
         let others = if self.mode & 0o006 == 0o006 { 0o006 } else { 0 };
         Self { mode: 0o600 | group | others, ..self }
     }
 
-    /// Gives them to what this process has just made.
+    /// Applies them to a file that this process has just created.
     pub(crate) fn give(self, made: impl AsFd) -> io::Result<()> {
         if self.mode & 0o060 != 0
             && let Some(group) = self.group.filter(|group| fstat(&made).map(|made| made.st_gid) != Ok(*group))
@@ -84,7 +85,7 @@ impl Rights {
     }
 }
 
-/// Why something is not opened.
+/// Why a file is not opened.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     System(Errno),
@@ -103,18 +104,18 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Follows a path, by whichever links can be trusted.
+/// Resolves a path through trusted links only.
 struct Walk {
     /// The directories from the root to here.
     passed: Vec<(Directory, OsString)>,
-    /// What is left of the path, the next part last.
+    /// The components still to resolve, in reverse order.
     rest: Vec<OsString>,
     links: usize,
 }
 
 impl Site {
-    /// Finds where a path leads. With `make`, directories that are missing are made, for this user alone. Without, the answer is none
-    /// where one is missing.
+    /// Resolves a path. With `make`, missing directories are created for this user only. Without it, the result is
+    /// `None` if one is missing.
     pub(crate) fn find(path: &Path, make: bool) -> Result<Option<Arc<Self>>, Error> {
         let mut walk = Walk { passed: Vec::new(), rest: Vec::new(), links: 0 };
         walk.passed.push((Directory::root()?, OsString::new()));
@@ -122,17 +123,17 @@ impl Site {
         walk.run(make)
     }
 
-    /// The path of the file, or of what SQLite keeps beside it.
+    /// Path of the file, or of one of SQLite's files beside it.
     pub(crate) fn path(&self, suffix: &str) -> PathBuf {
         self.directory.path.join(self.beside(suffix))
     }
 
-    /// The name of what stands beside the file.
+    /// Name of a file beside the store.
     pub(crate) fn beside(&self, suffix: &str) -> OsString {
         joined(&self.name, suffix)
     }
 
-    /// What stands there: a link is not followed.
+    /// Status of the file. A link is not followed.
     pub(crate) fn stat(&self, suffix: &str) -> Result<Option<Stat>, Errno> {
         let name: Cow<'_, OsStr> = match suffix {
             "" => self.name.as_os_str().into(),
@@ -153,25 +154,25 @@ impl Site {
         there.is_ok_and(|there| identity(&there) == identity(&self.directory.stat))
     }
 
-    /// Who may use a file that is made here: this user alone, unless root prepared the directory for a group.
+    /// Rights for a new file: only this user, unless root prepared the directory for a group.
     pub(crate) fn rights(&self) -> Rights {
         let prepared = self.group().is_some() && self.directory.stat.st_mode & 0o2000 != 0;
         let group = self.group().filter(|_| prepared);
         Rights { mode: if prepared { 0o660 } else { 0o600 }, group }
     }
 
-    /// Who may use the file that was found. Where it has an access list, the bits of the group are the most that anybody in the list can
-    /// do, and the group has an entry of its own.
+    /// Rights of an existing file. If it has an access list, the group bits of its mode are the maximum for all entries
+    /// of the list, and the group has an entry of its own.
     pub(crate) fn rights_of(&self, file: &Stat) -> Rights {
         let (mode, group) = (file.st_mode & 0o666, file.st_mode & 0o060);
         let listed = if group == 0 { 0 } else { self.listed_for_group(file) };
         Rights { mode: (mode & !0o060) | (group & listed), group: Some(file.st_gid) }
     }
 
-    /// What an access list gives to the group of the file; nothing where another file has its name by now.
+    /// Rights of the file's group in its access list; none if another file has that name by now.
     #[cfg(target_os = "linux")]
     fn listed_for_group(&self, file: &Stat) -> u32 {
-        let itself = openat(&self.directory.open, &self.name, ITSELF, Mode::empty()).ok();
+        let itself = openat(&self.directory.open, &self.name, INODE_ONLY, Mode::empty()).ok();
         let itself = itself.filter(|itself| fstat(itself).is_ok_and(|found| identity(&found) == identity(file)));
         itself.map_or(0, listed_for_group)
     }
@@ -181,13 +182,14 @@ impl Site {
         0o060
     }
 
-    /// The group that shares the directory: root gave it the right to write here, and nobody else has it.
+    /// The group that shares the directory: root gave it write access, and no other user has any.
     fn group(&self) -> Option<u32> {
         let Stat { st_uid, st_gid, st_mode, .. } = self.directory.stat;
         (st_uid == 0 && st_mode & 0o022 == 0o020).then_some(st_gid)
     }
 
-    /// Refuses what a stranger made: only this user, root, and members of a group that shares the directory are trusted.
+    /// Refuses a file of an untrusted user. Trusted are this user, root, and members of a group that shares the
+    /// directory.
     pub(crate) fn check_owner(&self, suffix: &str, stat: &Stat) -> Result<(), Error> {
         if is_trusted(stat.st_uid) || self.group() == Some(stat.st_gid) {
             return Ok(());
@@ -195,20 +197,21 @@ impl Site {
         Err(error::foreign_file(&self.path(suffix), stat.st_uid))
     }
 
-    /// Refuses an empty file that another user put there, also a member of the group: it would say who may use the store.
-    pub(crate) fn check_maker(&self, empty: &Stat) -> Result<(), Error> {
+    /// Refuses an empty file that another user created, even a member of the group: its mode would decide who may use
+    /// the store.
+    pub(crate) fn check_creator(&self, empty: &Stat) -> Result<(), Error> {
         if is_trusted(empty.st_uid) { Ok(()) } else { Err(error::foreign_file(&self.path(""), empty.st_uid)) }
     }
 
-    /// Opens the file, or what SQLite keeps beside it, and hands it over only after it was looked at. What is made has the rights of
-    /// the file itself.
+    /// Opens the file, or one of SQLite's files beside it, and checks it before returning it. A new file gets the
+    /// rights of the store file.
     pub(crate) fn open(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
         if suffix == "-journal" {
-            // One that is there can name any other file, which SQLite would remove. A new one is nobody's but ours.
+            // An existing journal can name any other file, which SQLite would remove. A new one is certainly ours.
             let made = if flags.contains(OFlags::CREATE) { self.create(suffix) } else { Err(Errno::EXIST.into()) };
             return made.map_err(|_| error::journal(&self.path(suffix)).into());
         }
-        for _ in 0..TRIES {
+        for _ in 0..TRIES_MAX {
             match self.reopen(suffix, flags) {
                 Err(Refusal::System(Errno::NOENT)) if flags.contains(OFlags::CREATE) => {}
                 opened => return opened,
@@ -221,10 +224,11 @@ impl Site {
         Err(error::replaced().into())
     }
 
-    /// The log and the index that a file left which is gone: SQLite wrote them, so they may be removed. Anything else under these names
-    /// is refused. Only where no connection to a file here is open: this opens and closes them.
+    /// Log and index files left by a file that is gone. SQLite wrote them, so they may be removed; anything else under
+    /// these names is refused. No connection to a file here may be open, because this opens and closes them.
     pub(crate) fn leftovers(&self) -> Result<Vec<&'static str>, Error> {
-        let cannot = |suffix, fault: Errno| error::place("the file cannot be made:", &self.path(suffix), fault.into());
+        let cannot =
+            |suffix, fault: Errno| error::io_failed("cannot create the file", &self.path(suffix), fault.into());
         let mut left = Vec::new();
         if self.stat("-journal").map_err(|fault| cannot("-journal", fault))?.is_some() {
             return Err(error::journal(&self.path("-journal")));
@@ -247,18 +251,18 @@ impl Site {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = openat(&self.directory.open, self.beside(suffix), flags, Mode::RUSR | Mode::WUSR)?;
         let rights = Rights { group: self.group().or(Some(file.st_gid)), ..self.rights_of(&file) };
-        // Of a group that this user is not in: then the file stays its own, as far as the mode allows.
+        // If this user is not in the group, the file stays with the user's own group, as far as the mode allows.
         rights.give(&made).or_else(|_| Rights { group: None, ..rights }.give(&made)).map_err(|fault| errno(&fault))?;
         Ok(made)
     }
 
-    /// Opens what stands there, if it is what it should be.
+    /// Opens an existing file if it passes the checks.
     #[cfg(target_os = "linux")]
     fn reopen(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
-        let seen = openat(&self.directory.open, self.beside(suffix), ITSELF, Mode::empty())?;
+        let seen = openat(&self.directory.open, self.beside(suffix), INODE_ONLY, Mode::empty())?;
         let stat = fstat(&seen)?;
         self.check(suffix, &stat)?;
-        // By the descriptor: the very file that was looked at, whatever has its name by now.
+        // Through the descriptor: this is the file that was checked, even if its name now refers to another.
         let itself = format!("/proc/self/fd/{}", seen.as_raw_fd());
         let flags = (flags & OFlags::RWMODE) | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = patiently(|| rustix::fs::open(&itself, flags, Mode::empty()))?;
@@ -266,7 +270,7 @@ impl Site {
         Ok(open)
     }
 
-    /// Elsewhere there is no descriptor that only looks: the file is opened and then looked at.
+    /// Other systems have no descriptor without read access: the file is opened first and checked afterwards.
     #[cfg(not(target_os = "linux"))]
     fn reopen(&self, suffix: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
         let flags = (flags & OFlags::RWMODE) | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -276,16 +280,16 @@ impl Site {
         Ok(open)
     }
 
-    /// Refuses links, what is no file, what belongs to a stranger, and what has a second name somewhere.
+    /// Refuses links, anything but regular files, files of untrusted users, and files with a second hard link.
     fn check(&self, suffix: &str, stat: &Stat) -> Result<(), Refusal> {
         if kind(stat) != FileType::RegularFile {
             return Err(error::no_file(&self.path(suffix)).into());
         }
         self.check_owner(suffix, stat)?;
-        // Where others write, one of them may take its second name away for as long as this is looked at.
+        // In a directory that other users can write, one of them may hide a second link during the check.
         let others_write = self.directory.stat.st_mode & 0o022 != 0;
         let mut now = *stat;
-        for _ in 0..if others_write { RECHECKS } else { 1 } {
+        for _ in 0..if others_write { RECHECKS_MAX } else { 1 } {
             if now.st_nlink > 1 {
                 return Err(error::several_names(&self.path(suffix)).into());
             }
@@ -297,8 +301,8 @@ impl Site {
         Ok(())
     }
 
-    /// Refuses what SQLite would overwrite though it never wrote it. A log whose end was lost with the power may be zeros, and an index
-    /// that nobody uses is cut to its first three bytes.
+    /// Refuses content that SQLite did not write but would overwrite. A log whose tail was lost in a power failure may
+    /// be zeros, and an unused index is truncated to its first three bytes.
     fn check_content(&self, suffix: &str, open: &OwnedFd) -> Result<(), Refusal> {
         let known: &[[u8; 4]] = match suffix {
             "-wal" => &[LOG_MAGIC[0].to_be_bytes(), LOG_MAGIC[1].to_be_bytes(), [0; 4]],
@@ -320,12 +324,12 @@ impl Directory {
         let open = open_directory(CWD, path.as_os_str()).map_err(|fault| cannot_look(&path, fault))?;
         let stat = fstat(&open).map_err(|fault| cannot_look(&path, fault))?;
         let root = Self { open, path, stat };
-        root.check_on_the_way()?;
+        root.check_replaceable()?;
         Ok(root)
     }
 
-    /// Whether the next step of a path may be looked up here: nobody but this user and root can replace it.
-    fn check_on_the_way(&self) -> Result<(), Error> {
+    /// Whether the next component may be looked up here: only this user and root can replace it.
+    fn check_replaceable(&self) -> Result<(), Error> {
         let Stat { st_uid, st_mode, .. } = self.stat;
         if is_stranger(st_uid) {
             return Err(error::foreign_folder(&self.path, st_uid));
@@ -336,16 +340,18 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether a directory here is the one that the path means: nobody else can put another one of this user's under its name. In the
-    /// directory of the file itself that is no harm: whatever stands there under a name that is used is looked at.
+    /// Whether a directory found here is the one that the path means: no other user can put a different directory of
+    /// this user's under its name. The file's own directory needs no such check, because each file in it is checked
+    /// when it is used.
     fn check_passage(&self) -> Result<(), Error> {
         match others_can_rename(&self.open, &self.stat) {
-            true => Err(error::group_on_the_way(&self.path, self.stat.st_gid)),
+            true => Err(error::replaceable_folder(&self.path, self.stat.st_gid)),
             false => Ok(()),
         }
     }
 
-    /// Whether a link here leads where its maker wanted: that is this user or root, and nobody else can move it.
+    /// Whether a link found here is the one its creator made: the creator is this user or root, and no other user can
+    /// move it.
     fn check_link(&self, name: &OsStr, link: &Stat) -> Result<(), Error> {
         let trusted = is_trusted(link.st_uid) && !others_can_rename(&self.open, &self.stat);
         if trusted { Ok(()) } else { Err(error::foreign_link(&self.path.join(name), link.st_uid)) }
@@ -381,7 +387,7 @@ impl Walk {
                 Err(Errno::NOENT) if make => {
                     here.check_passage()?;
                     make_directory(&here.open, &part)
-                        .map_err(|fault| error::place("the folder cannot be made:", &path, fault.into()))?;
+                        .map_err(|fault| error::io_failed("cannot create the folder", &path, fault.into()))?;
                     self.rest.push(part);
                     continue;
                 }
@@ -393,7 +399,7 @@ impl Walk {
                     here.check_link(&part, &found.stat)?;
                     let target = read_link(&here.open, &part, open).map_err(|fault| cannot_look(&path, fault))?;
                     self.links += 1;
-                    if self.links > LINKS {
+                    if self.links > LINKS_MAX {
                         return Err(cannot_look(&path, Errno::LOOP));
                     }
                     self.push(&target);
@@ -402,7 +408,7 @@ impl Walk {
                 (FileType::Directory, Some(open)) => {
                     here.check_passage()?;
                     let next = Directory { open, path, stat: found.stat };
-                    next.check_on_the_way()?;
+                    next.check_replaceable()?;
                     self.passed.push((next, part));
                 }
                 _ => return Err(cannot_look(&path, Errno::NOTDIR)),
@@ -428,14 +434,14 @@ impl Walk {
 
 struct Found {
     stat: Stat,
-    /// The thing itself; always there for a directory.
+    /// Descriptor of the entry; always present for a directory.
     open: Option<OwnedFd>,
 }
 
-/// Looks at what a name stands for.
+/// Looks up a name.
 #[cfg(target_os = "linux")]
 fn look_up(here: &OwnedFd, name: &OsStr) -> Result<Found, Errno> {
-    let open = openat(here, name, ITSELF, Mode::empty())?;
+    let open = openat(here, name, INODE_ONLY, Mode::empty())?;
     Ok(Found { stat: fstat(&open)?, open: Some(open) })
 }
 
@@ -450,7 +456,7 @@ fn look_up(here: &OwnedFd, name: &OsStr) -> Result<Found, Errno> {
     Ok(Found { stat, open: Some(open) })
 }
 
-/// Where a link leads: the one that was looked at, where it is open.
+/// Target of a link: of the one that was checked, if it is open.
 fn read_link(here: &OwnedFd, name: &OsStr, open: Option<OwnedFd>) -> Result<PathBuf, Errno> {
     let target = match open {
         Some(link) => rustix::fs::readlinkat(&link, "", Vec::new())?,
@@ -461,7 +467,7 @@ fn read_link(here: &OwnedFd, name: &OsStr, open: Option<OwnedFd>) -> Result<Path
 
 #[cfg(target_os = "linux")]
 pub(crate) fn open_directory(here: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    openat(here, name, ITSELF | OFlags::DIRECTORY, Mode::empty())
+    openat(here, name, INODE_ONLY | OFlags::DIRECTORY, Mode::empty())
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -475,19 +481,19 @@ pub(crate) fn open_to_list(here: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd
     openat(here, name, flags, Mode::empty())
 }
 
-/// Opens a file, for as long as this thread's patience lasts where a process has a lease on it (`F_SETLEASE`): the kernel would wait
-/// for that one for 45 seconds.
+/// Opens a file. If another process has a lease on it (`F_SETLEASE`), retries until this thread's patience ends: the
+/// kernel would wait for up to 45 seconds.
 fn patiently(open: impl Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Refusal> {
     loop {
         match open() {
             Err(Errno::AGAIN) if database::patience_left().is_zero() => return Err(error::leased().into()),
-            Err(Errno::AGAIN) => std::thread::sleep(LEASED.min(database::patience_left())),
+            Err(Errno::AGAIN) => std::thread::sleep(LEASED_FILE_PAUSE.min(database::patience_left())),
             opened => return Ok(opened?),
         }
     }
 }
 
-/// Makes a directory that is this user's alone; another process may be faster.
+/// Creates a directory for this user only. Another process may create it first.
 fn make_directory(here: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     match rustix::fs::mkdirat(here, name, Mode::RWXU) {
         Err(Errno::EXIST) => Ok(()),
@@ -502,14 +508,14 @@ fn joined(name: &OsStr, suffix: &str) -> OsString {
 }
 
 fn cannot_look(path: &Path, fault: Errno) -> Error {
-    error::place("the path cannot be followed:", path, fault.into())
+    error::io_failed("cannot resolve the path", path, fault.into())
 }
 
 pub(crate) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Device and number.
+/// Device and inode.
 pub(crate) fn identity(stat: &Stat) -> (u64, u64) {
     #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the types differ between systems")]
     (stat.st_dev as u64, stat.st_ino as u64)
@@ -519,8 +525,8 @@ pub(crate) fn errno(fault: &io::Error) -> Errno {
     Errno::from_io_error(fault).unwrap_or(Errno::IO)
 }
 
-/// This user and root. In a user namespace that has no number for this user, it cannot be told from all others without one, and only root
-/// is trusted.
+/// Whether this is the current user or root. In a user namespace that does not map this user, the user cannot be told
+/// from other unmapped users, so only root is trusted.
 #[must_use]
 pub fn is_trusted(user: u32) -> bool {
     user == 0 || (user == rustix::process::geteuid().as_raw() && !is_outside(user))
@@ -533,8 +539,8 @@ pub fn is_stranger(user: u32) -> bool {
     !is_trusted(user) && !is_outside(user)
 }
 
-/// Whether a user is unknown in this user namespace: nobody in it is that user, so the directory belongs to whoever made the
-/// namespace, or to the system around it.
+/// Whether a user has no number in this user namespace. Such a directory belongs to the creator of the namespace, or to
+/// the system around it.
 fn is_outside(user: u32) -> bool {
     let read = |path: &str| {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Looking whether the file is fit to keep locks. Nothing is made or changed.
+//! Checks whether the file is fit for locks. Nothing is created or changed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,21 +9,22 @@ use leasehold_core::{Check, Error, Verdict};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
+use crate::boot::Boot;
 use crate::config::Config;
 use crate::directory::{Site, open_directory};
 use crate::error;
+use crate::file_system;
 use crate::folder;
-use crate::machine::{self, Machine};
 use crate::open::{self, Found};
 
-const RIGHTS: &str = "give this user, or one of its groups, the right to write there (docs/file.md says how to share a file), or name \
-                      another as file:PATH";
+const RIGHTS: &str = "give this user, or one of its groups, write permission there (docs/file.md explains how to share a file), or \
+                      use another file (file:PATH)";
 
-/// Looks at the machine, the place and the file. What stands there and is no store of ours is not looked at any further: opening it will
-/// say why, and nobody is to be told that something of theirs is damaged.
+/// Checks the machine, the location and the file. A file that is not a leasehold store is not examined further: opening
+/// it explains why, and another program's file must not be called damaged.
 pub fn examine(config: &Config) -> Vec<Check> {
     let path = config.resolved().path;
-    let mut checks = vec![clock(), file_system(&path)];
+    let mut checks = vec![clock(), local_disk(&path)];
     match Site::find(&path, false) {
         Ok(Some(site)) => {
             let found = open::probe(&site);
@@ -44,25 +45,23 @@ pub fn examine(config: &Config) -> Vec<Check> {
 }
 
 fn clock() -> Check {
-    match Machine::this() {
-        Ok(_) => {
-            Check::new("clock", Verdict::Ok, "leases are counted from the machine's boot, whatever the wall clock does")
-        }
+    match Boot::this() {
+        Ok(_) => Check::new("clock", Verdict::Ok, "leases use the boot clock, which cannot be set"),
         Err(error) => failed("clock", &error),
     }
 }
 
-fn file_system(path: &Path) -> Check {
+fn local_disk(path: &Path) -> Check {
     let there = existing(path);
-    let cannot = |fault: Errno| error::place("the file system cannot be asked about", there, fault.into());
+    let cannot = |fault: Errno| error::io_failed("cannot determine the file system of", there, fault.into());
     let asked = open_directory(rustix::fs::CWD, there.as_os_str()).map_err(cannot);
-    match asked.and_then(|open| machine::check_file_system(open, there)) {
-        Ok(()) => Check::new("file system", Verdict::Ok, format!("{} is this machine's own", there.display())),
+    match asked.and_then(|open| file_system::check(open, there)) {
+        Ok(()) => Check::new("file system", Verdict::Ok, format!("{} is local to this machine", there.display())),
         Err(error) => failed("file system", &error),
     }
 }
 
-/// Whether this user cannot find out what stands there.
+/// Whether this user cannot find out what exists at the path.
 fn is_closed(path: &Path) -> bool {
     match fs::metadata(path) {
         Ok(found) => found.is_file() && !may(path, Access::READ_OK),
@@ -70,16 +69,13 @@ fn is_closed(path: &Path) -> bool {
     }
 }
 
-/// Who may take locks here: whoever may write the file.
+/// Users who can take locks: those who may write the file.
 fn permissions(path: &Path) -> Check {
     let found = match fs::metadata(path) {
         Ok(found) => found,
-        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return to_make(path),
+        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return can_create(path),
         Err(fault) if fault.kind() == std::io::ErrorKind::PermissionDenied => {
-            return no_rights(format!(
-                "this user cannot look at {}: a folder on the way is closed to it",
-                path.display()
-            ));
+            return no_rights(format!("this user cannot access {}: a folder on the path denies it", path.display()));
         }
         Err(fault) => return Check::new("permissions", Verdict::Fail, format!("{}: {fault}", path.display())),
     };
@@ -92,12 +88,10 @@ fn permissions(path: &Path) -> Check {
         return no_rights(format!("this user cannot write in {}, where processes find each other", folder.display()));
     }
     if mode & 0o044 > (mode & 0o022) << 1 {
-        let found = format!(
-            "mode {mode:03o}, user {}: users who may only read the file can keep everybody else from it",
-            found.uid()
-        );
+        let found =
+            format!("mode {mode:03o}, user {}: users who may only read the file can block all others", found.uid());
         return Check::new("permissions", Verdict::Warn, found).with_advice(
-            "take that right away (chmod go-r) from the file, its -wal and its -shm, unless they are trusted",
+            "remove the read permission (chmod go-r) from the file, its -wal and its -shm, unless you trust those users",
         );
     }
     let who = match (mode & 0o020 != 0, mode & 0o002 != 0) {
@@ -108,13 +102,13 @@ fn permissions(path: &Path) -> Check {
     Check::new("permissions", Verdict::Ok, format!("mode {mode:03o}, user {}: {who} can take locks", found.uid()))
 }
 
-/// Whether a file that is not there could be made.
-fn to_make(path: &Path) -> Check {
+/// Whether a missing file could be created.
+fn can_create(path: &Path) -> Check {
     let folder = existing(path);
     if may(folder, Access::WRITE_OK | Access::EXEC_OK) {
-        return Check::new("permissions", Verdict::Ok, "there is no file yet; the first lock makes it");
+        return Check::new("permissions", Verdict::Ok, "there is no file yet; the first lock creates it");
     }
-    no_rights(format!("there is no file yet, and this user cannot make one in {}", folder.display()))
+    no_rights(format!("there is no file yet, and this user cannot create one in {}", folder.display()))
 }
 
 /// The folder beside the file.
@@ -128,12 +122,12 @@ fn no_rights(found: String) -> Check {
     Check::new("permissions", Verdict::Fail, found).with_advice(RIGHTS)
 }
 
-/// The nearest folder that is there.
+/// The nearest existing folder.
 fn existing(path: &Path) -> &Path {
     path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("/"))
 }
 
-/// Whether this user has those rights; true where that cannot be found out.
+/// Whether this user has those rights; true if that cannot be determined.
 fn may(path: &Path, access: Access) -> bool {
     let found = rustix::fs::accessat(rustix::fs::CWD, path, access, rustix::fs::AtFlags::EACCESS);
     !matches!(found, Err(Errno::ACCESS | Errno::ROFS | Errno::PERM))
@@ -141,15 +135,15 @@ fn may(path: &Path, access: Access) -> bool {
 
 fn integrity(site: &Arc<Site>) -> Check {
     match open::quick_check(site) {
-        Ok(found) if found == "ok" => Check::new("integrity", Verdict::Ok, "the file is whole"),
+        Ok(found) if found == "ok" => Check::new("integrity", Verdict::Ok, "the file is intact"),
         Ok(found) => Check::new("integrity", Verdict::Fail, format!("the file is damaged: {found}")),
         Err(error) => failed("integrity", &error),
     }
 }
 
-/// Names the locks whose fences were never given out: they are refused until they are repaired.
+/// Names the locks whose fences this store never granted. They are refused until they are repaired.
 fn fences(site: &Arc<Site>) -> Option<Check> {
-    let odd = Machine::this().and_then(|machine| open::odd_fences(site, &machine)).ok()?;
+    let odd = Boot::this().and_then(|boot| open::bad_fences(site, &boot)).ok()?;
     (!odd.is_empty()).then(|| {
         let found = format!("0, or more than 8 days ahead of the file's clock: {}", odd.join(", "));
         Check::new("fences", Verdict::Fail, found).with_advice(leasehold_core::reference::RESET_FENCE)
@@ -208,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_not_called_damaged() {
+    fn a_foreign_file_is_not_called_damaged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
         fs::write(&path, "my notes").unwrap();

@@ -1,7 +1,8 @@
-//! The folder beside the file: sockets and liveness files of the processes that use it. It is ours only with our mark in it.
+//! The folder beside the file, with the sockets and liveness files of the processes that use it. A marker file shows
+//! that it is leasehold's.
 //!
-//! Where a group shares it, a member may put anything there under any name: nothing in it is followed, and what others are to reach is
-//! finished in a folder of this user's own before it gets its name.
+//! In a folder that a group shares, any member may create any name. So links in it are not followed, and a file that
+//! other processes are to reach is completed in a private folder before it gets its name.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -20,20 +21,20 @@ use rustix::io::Errno;
 use crate::directory::{Rights, Site, errno, identity, kind, open_to_list};
 use crate::{database, error};
 
-/// What stands behind the name of the file in that of the folder.
+/// Suffix of the folder's name after that of the file.
 pub(crate) const SUFFIX: &str = ".d";
-/// Marks the folder as ours; locked by whoever makes the file.
+/// The marker file. The process that creates the store locks it.
 const MARK: &str = "opening";
-/// The name of what is not finished, in a folder of its own.
+/// Name of an incomplete file, in a private folder.
 const UNFINISHED: &str = "it";
-/// What is unfinished for this long was left behind.
-const LEFTOVER: Duration = Duration::from_secs(60 * 60);
-/// A folder that is being made stands beside the file under a name of its own, between these.
+/// An incomplete file of this age was left behind.
+const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
+/// Prefix and suffix of the temporary name under which the folder is created beside the file.
 const ASIDE: (&str, &str) = (".leasehold.", ".new");
-/// How many names beside the file are looked at for what was left there: the file may stand in a folder with any number of others.
-const LOOK_MAX: usize = 4_096;
-/// How many times the folder is made or opened while others remove it.
-const TRIES: usize = 8;
+/// Maximum number of names beside the file that are scanned for leftovers: the directory may be of any size.
+const SCANNED_NAMES_MAX: usize = 4_096;
+/// Attempts to create or open the folder while other processes remove it.
+const TRIES_MAX: usize = 8;
 
 /// The folder, pinned.
 #[derive(Debug)]
@@ -41,19 +42,19 @@ pub(crate) struct Folder {
     pub(crate) open: OwnedFd,
     /// For messages, and for systems without /proc.
     pub(crate) path: PathBuf,
-    /// Who may use what is made in it.
+    /// Access rights of new files in it.
     rights: Rights,
     stat: Stat,
 }
 
 impl Folder {
-    /// Enters the folder of a file with these rights, and makes it where there is none. One that is somebody else's is refused.
+    /// Opens the folder of a file, and creates it with these rights if it is missing. Another user's folder is refused.
     pub(crate) fn enter(site: &Site, rights: Rights) -> Result<Self, Error> {
         let path = site.path(SUFFIX);
-        let cannot = |fault: Errno| error::place("the folder cannot be made:", &path, fault.into());
-        for _ in 0..TRIES {
+        let cannot = |fault: Errno| error::io_failed("cannot create the folder", &path, fault.into());
+        for _ in 0..TRIES_MAX {
             if let Some(folder) = Self::find(site, rights)? {
-                return if folder.is_marked() { Ok(folder) } else { Err(error::somebodys_folder(&path)) };
+                return if folder.is_marked() { Ok(folder) } else { Err(error::reserved_folder(&path)) };
             }
             match Self::make(site, rights.of_writers()) {
                 Ok(()) | Err(Errno::EXIST | Errno::NOTEMPTY) => {}
@@ -63,29 +64,29 @@ impl Folder {
         Err(error::replaced())
     }
 
-    /// The folder, if it is there.
+    /// The folder, if it exists.
     pub(crate) fn find(site: &Site, rights: Rights) -> Result<Option<Self>, Error> {
         let path = site.path(SUFFIX);
         let open = match open_to_list(site.directory.open.as_fd(), &site.beside(SUFFIX)) {
             Ok(open) => open,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => return Err(error::somebodys_folder(&path)),
-            Err(fault) => return Err(error::place("the folder cannot be used:", &path, fault.into())),
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => return Err(error::reserved_folder(&path)),
+            Err(fault) => return Err(error::io_failed("cannot use the folder", &path, fault.into())),
         };
-        let stat = fstat(&open).map_err(|fault| error::place("the folder cannot be used:", &path, fault.into()))?;
+        let stat = fstat(&open).map_err(|fault| error::io_failed("cannot use the folder", &path, fault.into()))?;
         site.check_owner(SUFFIX, &stat)?;
         Ok(Some(Self { open, path, rights: rights.of_writers(), stat }))
     }
 
-    /// Makes the folder, with its mark and its rights, where nobody else can reach it, and moves it to its place. One that is there
-    /// already is never changed: a member of the group may have put another folder of this user under that name.
+    /// Creates the folder with its marker and rights where no other user can reach it, then renames it into place. An
+    /// existing one is never changed: a member of the group may have moved another folder of this user there.
     fn make(site: &Site, rights: Rights) -> Result<(), Errno> {
-        let aside = Aside::locked(&site.directory.open)?;
+        let aside = TempFolder::locked(&site.directory.open)?;
         mkdirat(&aside.open, UNFINISHED, Mode::RWXU)?;
         let made = Self::prepare(&aside, rights).and_then(|()| {
             let (from, to) = (&aside.open, &site.directory.open);
             match renameat_with(from, UNFINISHED, to, site.beside(SUFFIX), RenameFlags::NOREPLACE) {
-                // Not every file system knows it.
+                // Not every file system supports this flag.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if site.stat(SUFFIX)?.is_none() => {
                     renameat(from, UNFINISHED, to, site.beside(SUFFIX))
                 }
@@ -98,13 +99,14 @@ impl Folder {
         made
     }
 
-    /// Removes what processes left beside the file that ended while they were making the folder: what this user made, and nobody is
-    /// making now. Who makes one has it locked; where a file system knows no such lock, it must be old.
+    /// Removes what processes left beside the file when they ended while creating the folder: only this user's entries
+    /// that no process is using. A process in the middle of this has the folder locked; on file systems without such
+    /// locks, the folder must be old.
     pub(crate) fn clear_beside(site: &Site) {
         let within = &site.directory.open;
-        // It may be pinned without the right to list it.
+        // The directory may be pinned without the right to list it.
         let Ok(listed) = open_to_list(within.as_fd(), OsStr::new(".")) else { return };
-        let entries = Dir::read_from(&listed).into_iter().flatten().flatten().take(LOOK_MAX);
+        let entries = Dir::read_from(&listed).into_iter().flatten().flatten().take(SCANNED_NAMES_MAX);
         for name in entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned)) {
             if !is_aside(&name) {
                 continue;
@@ -117,16 +119,16 @@ impl Folder {
                 Err(_) => is_old(&found),
             };
             if is_left && found.st_uid == rustix::process::geteuid().as_raw() {
-                Aside { within, name, open }.remove_folder();
+                TempFolder { within, name, open }.remove_folder();
             }
         }
     }
 
-    fn prepare(aside: &Aside<'_>, rights: Rights) -> Result<(), Errno> {
+    fn prepare(aside: &TempFolder<'_>, rights: Rights) -> Result<(), Errno> {
         let folder = open_to_list(aside.open.as_fd(), OsStr::new(UNFINISHED))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mark = openat(&folder, MARK, flags, Mode::RUSR | Mode::WUSR)?;
-        // Of a group that this user is not in: then it stays with its maker.
+        // If this user is not in the group, it stays with the user's own group.
         let give = |made: &OwnedFd, mode, own| {
             Rights { mode, ..rights }.give(made).or_else(|_| Rights { mode: own, group: None }.give(made))
         };
@@ -142,12 +144,12 @@ impl Folder {
         statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Whether it is still the one beside the file.
+    /// Whether it is still the folder beside the file.
     pub(crate) fn is_current(&self, site: &Site) -> bool {
         site.stat(SUFFIX).ok().flatten().is_some_and(|there| identity(&there) == identity(&self.stat))
     }
 
-    /// The names in it that are text: ours are.
+    /// Names in it that are valid UTF-8, as ours are.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> + use<> {
         let entries = Dir::read_from(&self.open).into_iter().flatten().flatten();
         entries
@@ -155,13 +157,13 @@ impl Folder {
             .filter(|name| name != "." && name != "..")
     }
 
-    /// The path of something in it.
+    /// Path of an entry.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn way(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Opens what stands there, if it is of this kind. A link is not followed, and the other end of a pipe not waited for.
+    /// Opens an entry of this kind. A link is not followed, and opening a pipe does not wait for its other end.
     pub(crate) fn look(&self, name: &str, wanted: FileType) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = openat(&self.open, name, flags, Mode::empty())?;
@@ -175,12 +177,12 @@ impl Folder {
         let _ = unlinkat(&self.open, name, AtFlags::empty());
     }
 
-    /// Begins to make something: until it is done, nobody else can reach it.
+    /// Starts a new file, which no other user can reach until it is finished.
     pub(crate) fn begin(&self, id: impl std::fmt::Display) -> io::Result<Unfinished<'_>> {
-        Ok(Unfinished { folder: self, aside: Aside::new(&self.open, format!("{id}.new"))? })
+        Ok(Unfinished { folder: self, aside: TempFolder::new(&self.open, format!("{id}.new"))? })
     }
 
-    /// Removes what processes left that ended while they were making it: names of our own only.
+    /// Removes files that processes left incomplete: names of our own only.
     pub(crate) fn clear_leftovers(&self) {
         for name in self.names() {
             if is_orphaned(&name, |live| self.stat_of(live).is_some()) {
@@ -188,7 +190,7 @@ impl Folder {
             }
             if is_unfinished(&name) && self.stat_of(&name).is_some_and(|left| is_old(&left)) {
                 if let Ok(open) = open_to_list(self.open.as_fd(), OsStr::new(&name)) {
-                    drop(Unfinished { folder: self, aside: Aside { within: &self.open, name, open } });
+                    drop(Unfinished { folder: self, aside: TempFolder { within: &self.open, name, open } });
                 } else {
                     self.remove(&name);
                 }
@@ -197,14 +199,14 @@ impl Folder {
     }
 }
 
-/// A folder that is this user's alone, for making something in it. It is removed in the end.
-struct Aside<'a> {
+/// A private temporary folder, removed at the end.
+struct TempFolder<'a> {
     within: &'a OwnedFd,
     name: String,
     open: OwnedFd,
 }
 
-impl<'a> Aside<'a> {
+impl<'a> TempFolder<'a> {
     fn new(within: &'a OwnedFd, name: String) -> Result<Self, Errno> {
         mkdirat(within, &name, Mode::RWXU)?;
         let open = open_to_list(within.as_fd(), OsStr::new(&name));
@@ -213,23 +215,23 @@ impl<'a> Aside<'a> {
         })?;
         let aside = Self { within, name, open };
         let Stat { st_uid, st_mode, .. } = fstat(&aside.open)?;
-        // A member of the group may have put another one in its place.
+        // A member of the group may have replaced it.
         if st_uid != rustix::process::geteuid().as_raw() || st_mode & 0o077 != 0 {
             return Err(Errno::ACCESS);
         }
         Ok(aside)
     }
 
-    /// One beside the file, which others do not remove while it is open.
+    /// A temporary folder beside the file, which other processes do not remove while it is open.
     fn locked(within: &'a OwnedFd) -> Result<Self, Errno> {
-        for _ in 0..TRIES {
+        for _ in 0..TRIES_MAX {
             let name = format!("{}{}{}", ASIDE.0, unique(), ASIDE.1);
             let aside = match Self::new(within, name) {
-                // Taken for a leftover before it was opened.
+                // Another process took it for a leftover before it was locked.
                 Err(Errno::NOENT) => continue,
                 aside => aside?,
             };
-            // Not every file system knows it. One who has it is about to remove it.
+            // Not every file system supports it. A process that has the lock is about to remove the folder.
             let is_taken = flock(&aside.open, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
             let there = statat(within, &aside.name, AtFlags::SYMLINK_NOFOLLOW).map(|there| identity(&there));
             if !is_taken && there.is_ok() && there == fstat(&aside.open).map(|open| identity(&open)) {
@@ -239,7 +241,7 @@ impl<'a> Aside<'a> {
         Err(Errno::NOENT)
     }
 
-    /// Removes a folder with its mark that was not finished.
+    /// Removes an incomplete folder and its marker.
     fn remove_folder(&self) {
         if let Ok(unfinished) = open_to_list(self.open.as_fd(), OsStr::new(UNFINISHED)) {
             let _ = unlinkat(&unfinished, MARK, AtFlags::empty());
@@ -248,35 +250,35 @@ impl<'a> Aside<'a> {
     }
 }
 
-impl Drop for Aside<'_> {
+impl Drop for TempFolder<'_> {
     fn drop(&mut self) {
         let _ = unlinkat(self.within, &self.name, AtFlags::REMOVEDIR);
     }
 }
 
-/// Something that is being made for the folder.
+/// A new file for the folder, not finished yet.
 pub(crate) struct Unfinished<'a> {
     folder: &'a Folder,
-    aside: Aside<'a>,
+    aside: TempFolder<'a>,
 }
 
 impl Unfinished<'_> {
     /// Where it is made: a folder and a name in it.
-    pub(crate) fn place(&self) -> (&OwnedFd, &'static str) {
+    pub(crate) fn location(&self) -> (&OwnedFd, &'static str) {
         (&self.aside.open, UNFINISHED)
     }
 
-    /// A way to it that is short enough for a socket's address, which has room for some hundred bytes only.
+    /// A path short enough for a socket's address, which is limited to about a hundred bytes.
     pub(crate) fn way(&self) -> PathBuf {
         way(&self.aside.open, &self.folder.path.join(&self.aside.name)).join(UNFINISHED)
     }
 
-    /// Who may use it.
+    /// Its access rights.
     pub(crate) fn rights(&self) -> Rights {
         self.folder.rights
     }
 
-    /// It is done, and gets its name in the folder.
+    /// Gives it its name in the folder.
     pub(crate) fn finish(self, name: &str) -> io::Result<()> {
         Ok(renameat(&self.aside.open, UNFINISHED, &self.folder.open, name)?)
     }
@@ -292,14 +294,14 @@ fn way(open: &OwnedFd, path: &Path) -> PathBuf {
     if cfg!(target_os = "linux") { format!("/proc/self/fd/{}", open.as_raw_fd()).into() } else { path.to_owned() }
 }
 
-/// Who may read and write the file may enter and change the folder. What is made in it belongs to its group, whoever makes it.
+/// Users who may read and write the file may enter and change the folder. New files in it belong to its group.
 fn mode(file: u32) -> u32 {
     let rights = file & 0o666;
     let group = if rights & 0o060 == 0 { 0 } else { 0o2000 };
     group | rights | ((rights & 0o444) >> 2)
 }
 
-/// A name for what is made once, as long as a client's.
+/// A unique name, as long as a client's.
 pub(crate) fn unique() -> String {
     use std::hash::BuildHasher;
     let part = |salt: u8| {
@@ -308,19 +310,20 @@ pub(crate) fn unique() -> String {
     format!("{:016x}{:016x}", part(1), part(2))
 }
 
-/// Keeps other processes from making the file at the same time. Let go explicitly: a child that was forked meanwhile has it too.
-pub(crate) struct Alone(File);
+/// Keeps other processes from creating the file at the same time. It is unlocked explicitly, because a child forked
+/// meanwhile has the descriptor too.
+pub(crate) struct CreationLock(File);
 
-impl Alone {
+impl CreationLock {
     pub(crate) fn at(folder: &Folder) -> Result<Self, Error> {
         let mark = folder.path.join(MARK);
-        let cannot = |fault| error::place("the file cannot be made:", &mark, fault);
+        let cannot = |fault| error::io_failed("cannot create the file", &mark, fault);
         let file = folder.look(MARK, FileType::RegularFile).map_err(cannot)?;
         for tries in 0.. {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::Error(fault)) => return Err(cannot(fault)),
-                Err(TryLockError::WouldBlock) if database::is_worth_a_try(tries) => {}
+                Err(TryLockError::WouldBlock) if database::should_retry(tries) => {}
                 Err(TryLockError::WouldBlock) => return Err(error::stuck_creation()),
             }
         }
@@ -328,7 +331,7 @@ impl Alone {
     }
 }
 
-impl Drop for Alone {
+impl Drop for CreationLock {
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }
@@ -336,7 +339,7 @@ impl Drop for Alone {
 
 fn is_old(left: &Stat) -> bool {
     let made = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(left.st_mtime).unwrap_or_default());
-    made.elapsed().is_ok_and(|age| age > LEFTOVER)
+    made.elapsed().is_ok_and(|age| age > LEFTOVER_AGE)
 }
 
 fn is_unfinished(name: &str) -> bool {
@@ -348,7 +351,7 @@ fn is_aside(name: &str) -> bool {
     name.strip_prefix(ASIDE.0).and_then(|rest| rest.strip_suffix(ASIDE.1)).is_some_and(is_client)
 }
 
-/// A socket is there only while its liveness file is.
+/// A socket exists only as long as its liveness file.
 fn is_orphaned(name: &str, is_there: impl Fn(&str) -> bool) -> bool {
     let alone = |client: &str| is_client(client) && !is_there(&format!("{client}.live"));
     name.strip_suffix(".sock").is_some_and(alone)

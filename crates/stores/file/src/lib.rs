@@ -1,27 +1,28 @@
 //! The embedded store: `file:PATH`, for any number of processes on one machine, with nothing installed.
 //!
-//! SQLite keeps the rows; the rules of the reference store decide over them, inside one write of the file.
+//! SQLite stores the rows; the rules of the reference store decide over them, inside one write transaction.
 //!
 //! | demand | how it is met |
 //! |---|---|
 //! | exclusive | one write at a time decides; leases are counted on the clock of the machine's boot, which counts suspend and cannot be set |
-//! | available | as long as the machine and its disk do; a process stopped in the middle of a write (some microseconds) holds up the others |
-//! | no deadlock | leases end by that clock; the end of a process ends at once what it kept |
+//! | available | as long as the machine and its disk are; a process stopped inside a write (some microseconds) blocks the others |
+//! | no deadlock | leases end by that clock; the end of a process ends its kept leases at once |
 //! | only the holder releases | a release names owner, fence and hold |
-//! | re-entrant | counted by owner, over processes |
+//! | re-entrant | holds are counted per owner, across processes |
 //!
-//! The file is refused where those promises cannot be kept: on file systems that machines share, in a time namespace with an offset,
-//! and in a process forked from one that has it open.
+//! The file is refused if those promises cannot be kept: on file systems shared between machines, in a time namespace
+//! with an offset, and in a process forked from one that has it open.
 
+mod boot;
 mod config;
 mod database;
 mod directory;
 mod error;
 mod examine;
 mod executor;
+mod file_system;
 mod folder;
 mod live;
-mod machine;
 mod notifier;
 mod open;
 mod reader;

@@ -1,7 +1,7 @@
-//! Liveness files: each client holds a lock on one as long as its process lives. Whoever can lock it knows that the process is gone,
-//! also across process id namespaces and reused process ids.
+//! Liveness files: each client keeps a lock on one as long as its process lives. If another process can take the lock,
+//! the client's process is gone. This works across pid namespaces and reused pids.
 //!
-//! On Linux the file is a named pipe, so that whoever has it open is told by the kernel when the last process that held it ends.
+//! On Linux the file is a named pipe, so that the kernel wakes a process that has it open when its last holder ends.
 
 use std::fs::File;
 use std::io;
@@ -12,64 +12,66 @@ use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_
 
 use crate::folder::Folder;
 
-/// What the file is: elsewhere than on Linux a pipe does not tell of the end of its last holder.
+/// Type of the file. Only Linux reports the end of a pipe's last holder.
 const KIND: FileType = if cfg!(target_os = "linux") { FileType::Fifo } else { FileType::RegularFile };
 
-/// The liveness file of a client.
+/// Name of a client's liveness file.
 pub(crate) fn name(client: ClientId) -> String {
     format!("{client}.live")
 }
 
-/// Makes the file and holds it. It gets its name only when it is locked: nobody ever sees it free while its process lives.
+/// Creates the file and locks it. It gets its name only once it is locked, so it is never seen unlocked while its
+/// process lives.
 pub(crate) fn hold(folder: &Folder, client: ClientId) -> io::Result<File> {
     let unfinished = folder.begin(client)?;
-    let (place, it) = unfinished.place();
+    let (directory, temp_name) = unfinished.location();
     #[cfg(target_os = "linux")]
-    rustix::fs::mknodat(place, it, KIND, Mode::RUSR | Mode::WUSR, 0)?;
+    rustix::fs::mknodat(directory, temp_name, KIND, Mode::RUSR | Mode::WUSR, 0)?;
     #[cfg(target_os = "linux")]
     let how = OFlags::NONBLOCK;
     #[cfg(not(target_os = "linux"))]
     let how = OFlags::CREATE | OFlags::EXCL;
     let flags = how | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file: File = openat(place, it, flags, Mode::RUSR | Mode::WUSR)?.into();
+    let file: File = openat(directory, temp_name, flags, Mode::RUSR | Mode::WUSR)?.into();
     unfinished.rights().give(&file)?;
     file.try_lock()?;
     unfinished.finish(&name(client))?;
     Ok(file)
 }
 
-/// Opens the file of another process, to look at it and to be told of its end.
+/// Opens another process's file, to check it and to be notified of its end.
 pub(crate) fn look(folder: &Folder, client: ClientId) -> io::Result<File> {
     folder.look(&name(client), KIND)
 }
 
-/// Whether its process is certain to be gone. A shared lock is tried, so that two who look do not hinder each other.
+/// Whether its process is certainly gone. Tries a shared lock, so that two observers do not disturb each other.
 pub(crate) fn is_free(file: &File) -> bool {
     file.try_lock_shared().is_ok_and(|()| file.unlock().is_ok())
 }
 
-/// What a file's time of change stood at: it is another after every [`stamp`].
+/// Modification time of a liveness file. Every [`stamp`] changes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp(i64, i64);
 
 impl Stamp {
-    /// When it was made, where that was with the clock of this boot.
+    /// When it was made, if that was with the clock of this boot.
     pub(crate) fn at(self) -> Moment {
         let nanos = self.0.saturating_mul(1_000_000_000).saturating_add(self.1);
         Moment::from_nanos(nanos.unsigned_abs())
     }
 }
 
-/// Reads the stamp. A file that was removed has none: nobody stamps it any more.
+/// Reads the stamp. A removed file has none, and is never stamped again.
 pub(crate) fn stamp_of(file: &File) -> Option<Stamp> {
     let found = file.metadata().ok()?;
     (found.nlink() > 0).then(|| Stamp(found.mtime(), found.mtime_nsec()))
 }
 
-/// Says to all who have the file of a client open that it gave something back for which others wait. Its time of change is nobody's
-/// clock: the one of this boot makes it another each time, where the kernel's goes in steps of some milliseconds.
+/// Signals to all processes that have the file of a client open that it released something they wait for. The
+/// modification time is set from the boot clock: the kernel's own advances in steps of some milliseconds and may not
+/// change.
 pub(crate) fn stamp(file: &File) {
-    // One that fails costs those who wait a recheck.
+    // If it fails, waiters find out by their recheck.
     let _ = futimens(file, &stamped());
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn stamp(file: &File) {
 pub(crate) fn stamp_at(folder: &Folder, client: ClientId) {
     let Ok(file) = look(folder, client) else { return };
     if futimens(&file, &stamped()).is_err() {
-        // Of another user, who lets us write.
+        // A file of another user that we may write.
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let _ = futimens(&file, &Timestamps { last_access: now, last_modification: now });
     }
@@ -92,7 +94,7 @@ fn stamped() -> Timestamps {
     }
 }
 
-/// Whether the process of a client is certain to be gone. A file that is missing tells nothing: somebody may have cleared the folder.
+/// Whether a client's process is certainly gone. A missing file proves nothing: the folder may have been cleared.
 pub(crate) fn is_gone(folder: &Folder, client: ClientId) -> bool {
     look(folder, client).is_ok_and(|file| is_free(&file))
 }
@@ -125,11 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_gone_when_nobody_holds_its_file() {
+    fn a_client_is_gone_when_its_file_is_unlocked() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = folder_in(temporary.path());
         let client = ClientId([1, 2]);
-        assert!(!is_gone(&folder, client), "a missing file tells nothing");
+        assert!(!is_gone(&folder, client), "a missing file proves nothing");
         let held = hold(&folder, client).unwrap();
         assert!(!is_gone(&folder, client));
         let twin = held.try_clone().unwrap();
@@ -137,6 +139,6 @@ mod tests {
         assert!(!is_gone(&folder, client), "another process may have inherited it");
         drop(twin);
         assert!(is_gone(&folder, client));
-        assert!(is_gone(&folder, client), "looking does not change it");
+        assert!(is_gone(&folder, client), "checking does not change it");
     }
 }

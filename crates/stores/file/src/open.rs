@@ -1,4 +1,4 @@
-//! Opening the file: made if it is missing, refused and left as it is if it is not ours or newer, migrated if it is older.
+//! Opens the file: creates a missing one, refuses a foreign or newer one unchanged, and migrates an older one.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,39 +15,40 @@ use rusqlite::{Connection, OpenFlags, params};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-use crate::database::{self, AHEAD, Epoch};
+use crate::boot::Boot;
+use crate::database::{self, CEILING_AHEAD, Epoch};
 use crate::directory::{Rights, Site, identity, kind, open_to_list};
 use crate::error::{self, Fault};
-use crate::folder::{Alone, Folder, unique};
-use crate::machine::{self, Machine};
+use crate::file_system;
+use crate::folder::{CreationLock, Folder, unique};
 use crate::rows::{signed, unsigned};
 use crate::{registry, schema, vfs};
 
 /// Marks the file as ours, in SQLite's header.
 const APPLICATION_ID: i64 = 0x6c65_6173;
-/// What made the file step by step; its format is how many were done.
+/// The steps that create the tables. A file's format is the number of steps that were applied.
 pub(crate) const MIGRATIONS: &[&str] =
     &[include_str!("sql/0001-locks.sql"), include_str!("sql/0002-waiters.sql"), include_str!("sql/0003-left-by.sql")];
-/// How many statements a connection keeps prepared.
-const STATEMENTS: usize = 32;
-/// The write-ahead log is cut back to this size when it has been copied into the file.
-const LOG_BYTES: i64 = 4 << 20;
-/// Where SQLite's header says how the file is read and written, and the number for a write-ahead log.
+/// Number of prepared statements that a connection caches.
+const CACHED_STATEMENTS_MAX: usize = 32;
+/// The write-ahead log is truncated to this size after a checkpoint.
+const LOG_BYTES_MAX: i64 = 4 << 20;
+/// Offset of the read and write version in SQLite's header, and their value for a write-ahead log.
 const JOURNAL_VERSIONS: std::ops::Range<usize> = 18..20;
 const WITH_LOG: u8 = 2;
 
-/// How long a look through the whole file may take.
-const CHECK: Duration = Duration::from_secs(30);
+/// Time limit of a full integrity check.
+const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
-const ODD_FENCES: &str = "SELECT name FROM holds WHERE first < 1 OR len < 1 OR first > ?1 - len UNION \
+const BAD_FENCES: &str = "SELECT name FROM holds WHERE first < 1 OR len < 1 OR first > ?1 - len UNION \
      SELECT name FROM names WHERE last > ?1 LIMIT 5";
 
-/// What stands at the path.
+/// What exists at the path.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Nothing, or an empty file, which tells who may use the store.
+    /// Nothing, or an empty file whose mode says who may use the store.
     Nothing(Option<Box<Stat>>),
-    /// A store, with who may use it.
+    /// A store, with its access rights.
     Ours(Rights),
 }
 
@@ -57,15 +58,15 @@ pub(crate) struct Opened {
     pub(crate) folder: Folder,
 }
 
-/// Opens the file, and leaves it ready for use. Busy files are waited for as [`database::give`] says.
+/// Opens the file and makes it ready for use. Waits for a busy file as [`database::set_patience`] says.
 pub(crate) fn open(site: &Arc<Site>, create: bool) -> Result<Opened, Error> {
-    machine::check_file_system(&site.directory.open, &site.directory.path)?;
+    file_system::check(&site.directory.open, &site.directory.path)?;
     let folder = match probe(site)? {
         Found::Nothing(_) if !create => return Err(error::no_store(&site.path(""))),
         Found::Nothing(empty) => {
             let rights = empty.as_deref().map_or_else(|| site.rights(), |empty| site.rights_of(empty));
             let folder = Folder::enter(site, rights)?;
-            let _alone = Alone::at(&folder)?;
+            let _alone = CreationLock::at(&folder)?;
             if let Found::Nothing(empty) = probe(site)? {
                 make(site, &folder, empty.as_deref())?;
             }
@@ -75,7 +76,7 @@ pub(crate) fn open(site: &Arc<Site>, create: bool) -> Result<Opened, Error> {
     };
     let connection = opened(site, |vfs| {
         let connection = connect(&site.path(""), vfs)?;
-        // The log may say otherwise than the file's own header. Nothing is written before it is certain what is in the file.
+        // The log may differ from the file's own header. Nothing is written until the content of the file is certain.
         let read = connection.unchecked_transaction()?;
         let format = check_format(&read)?;
         schema::check(&read, format)?;
@@ -89,13 +90,13 @@ pub(crate) fn open(site: &Arc<Site>, create: bool) -> Result<Opened, Error> {
     Ok(Opened { connection, folder })
 }
 
-/// Lets SQLite open the files of a site. Where one of them was refused, that is why.
+/// Lets SQLite open the files of a site. If one of them was refused, the error says why.
 fn opened<T>(site: &Arc<Site>, work: impl FnOnce(&std::ffi::CStr) -> Result<T, Fault>) -> Result<T, Error> {
     let (opened, refused) = vfs::within(site, work)?;
     opened.map_err(|fault| refused.unwrap_or_else(|| fault.into_error()))
 }
 
-/// Refuses a file that is not ours or newer; answers its format.
+/// Refuses a file that is foreign or newer; returns its format.
 fn check_format(connection: &Connection) -> Result<i64, Fault> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
@@ -109,17 +110,18 @@ fn latest() -> i64 {
     signed(MIGRATIONS.len() as u64)
 }
 
-/// Looks at the file without touching it: no lock, no journal, and closed as SQLite closes files that it may have open elsewhere.
+/// Inspects the file without touching it: no lock, no journal, and it is closed in the way that keeps SQLite's locks on
+/// it.
 pub(crate) fn probe(site: &Arc<Site>) -> Result<Found, Error> {
     let path = site.path("");
-    let found = site.stat("").map_err(|fault| error::place("the file cannot be looked at:", &path, fault.into()))?;
+    let found = site.stat("").map_err(|fault| error::io_failed("cannot read the file", &path, fault.into()))?;
     let Some(found) = found else { return Ok(Found::Nothing(None)) };
     match kind(&found) {
         FileType::Directory => return Err(error::is_a_folder(&path)),
         FileType::RegularFile => {}
         _ => return Err(error::no_file(&path)),
     }
-    if machine::is_mount_point(&path) {
+    if file_system::is_mount_point(&path) {
         return Err(error::mounted_alone(&path));
     }
     site.check_owner("", &found)?;
@@ -127,7 +129,7 @@ pub(crate) fn probe(site: &Arc<Site>) -> Result<Found, Error> {
         return Err(error::several_names(&path));
     }
     if found.st_size == 0 {
-        site.check_maker(&found)?;
+        site.check_creator(&found)?;
         return Ok(Found::Nothing(Some(Box::new(found))));
     }
     opened(site, |vfs| {
@@ -145,29 +147,29 @@ pub(crate) fn probe(site: &Arc<Site>) -> Result<Found, Error> {
     Ok(Found::Ours(site.rights_of(&found)))
 }
 
-/// What SQLite finds when it looks through the file: "ok", or the first damage.
+/// Result of SQLite's quick check: "ok", or the first damage.
 pub(crate) fn quick_check(site: &Arc<Site>) -> Result<String, Error> {
-    database::give(CHECK);
+    database::set_patience(CHECK_LIMIT);
     opened(site, |vfs| {
         let connection = connect_to_read(&site.path(""), vfs)?;
         Ok(connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?)
     })
 }
 
-/// Names whose fences this store never gave out, some of them.
-pub(crate) fn odd_fences(site: &Arc<Site>, machine: &Machine) -> Result<Vec<String>, Error> {
-    database::give(CHECK);
+/// Some of the names whose fences this store never granted.
+pub(crate) fn bad_fences(site: &Arc<Site>, boot: &Boot) -> Result<Vec<String>, Error> {
+    database::set_patience(CHECK_LIMIT);
     read(site, |connection| {
-        let Clockwork::Ours(epoch) = clockwork(connection, machine)? else { return Ok(Vec::new()) };
-        let mut odd = connection.prepare(ODD_FENCES)?;
+        let ClockSource::Ours(epoch) = clock_source(connection, boot)? else { return Ok(Vec::new()) };
+        let mut odd = connection.prepare(BAD_FENCES)?;
         let names = odd.query_map([signed(database::furthest(epoch.now()).get())], |row| row.get::<_, String>(0))?;
         Ok(names.collect::<Result<_, _>>()?)
     })
 }
 
-/// Reads a file that is as new as this version, and writes nothing.
+/// Reads a file of this version's format, and writes nothing.
 pub(crate) fn read<T>(site: &Arc<Site>, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Error> {
-    machine::check_file_system(&site.directory.open, &site.directory.path)?;
+    file_system::check(&site.directory.open, &site.directory.path)?;
     opened(site, |vfs| {
         let connection = connect_to_read(&site.path(""), vfs)?;
         match check_format(&connection)? {
@@ -181,8 +183,8 @@ pub(crate) fn read<T>(site: &Arc<Site>, work: impl FnOnce(&Connection) -> Result
 fn connect_to_read(path: &Path, vfs: &std::ffi::CStr) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags_and_vfs(path, flags | OpenFlags::SQLITE_OPEN_EXRESCODE, vfs)?;
-    connection.busy_handler(Some(database::is_worth_a_try))?;
-    connection.progress_handler(database::INSTRUCTIONS, Some(database::runs_too_long))?;
+    connection.busy_handler(Some(database::should_retry))?;
+    connection.progress_handler(database::INSTRUCTIONS_PER_CHECK, Some(database::runs_too_long))?;
     schema::distrust(&connection)?;
     Ok(connection)
 }
@@ -199,52 +201,53 @@ fn uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Makes the file where nobody else can reach it, whole and synced, and moves it to its place. Only under [`Alone`], where nothing or
-/// an empty file is.
+/// Creates the file where no other user can reach it, complete and synced, and moves it into place. Only under
+/// [`CreationLock`], where there is no file or an empty one.
 fn make(site: &Site, folder: &Folder, empty: Option<&Stat>) -> Result<(), Error> {
-    let cannot = |fault: std::io::Error| error::place("the file cannot be made:", &site.path(""), fault);
+    let cannot = |fault: std::io::Error| error::io_failed("cannot create the file", &site.path(""), fault);
     let left = site.leftovers()?;
     let content = content().map_err(|fault| Fault::from(fault).into_error())?;
     let unfinished = folder.begin(unique()).map_err(cannot)?;
-    let (place, it) = unfinished.place();
+    let (directory, temp_name) = unfinished.location();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut new: File = openat(place, it, flags, Mode::RUSR | Mode::WUSR).map_err(|fault| cannot(fault.into()))?.into();
+    let mut new: File =
+        openat(directory, temp_name, flags, Mode::RUSR | Mode::WUSR).map_err(|fault| cannot(fault.into()))?.into();
     new.write_all(&content).map_err(cannot)?;
     empty.map_or_else(|| site.rights(), |empty| site.rights_of(empty)).give(&new).map_err(cannot)?;
     new.sync_all().map_err(cannot)?;
-    // Of a file that was removed or emptied: it must not be taken for this one's.
+    // Left by a file that was removed or emptied: they must not be taken for this one's.
     for suffix in left {
         match unlinkat(&site.directory.open, site.beside(suffix), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(fault) => return Err(error::place("the file cannot be made:", &site.path(suffix), fault.into())),
+            Err(fault) => return Err(error::io_failed("cannot create the file", &site.path(suffix), fault.into())),
         }
     }
-    move_to(site, place, it, empty).map_err(|fault| cannot(fault.into()))?;
+    move_to(site, directory, temp_name, empty).map_err(|fault| cannot(fault.into()))?;
     match open_to_list(site.directory.open.as_fd(), std::ffi::OsStr::new(".")) {
         Ok(open) => File::from(open).sync_all().map_err(cannot),
-        // Who may not read the directory may not sync it.
+        // A user who may not read the directory may not sync it.
         Err(Errno::ACCESS) => Ok(()),
         Err(fault) => Err(cannot(fault.into())),
     }
 }
 
-/// Takes the place of nothing, or of the empty file that was found there.
-fn move_to(site: &Site, place: impl AsFd, it: &str, empty: Option<&Stat>) -> Result<(), Errno> {
+/// Replaces nothing, or the empty file that was found there.
+fn move_to(site: &Site, from: impl AsFd, temp_name: &str, empty: Option<&Stat>) -> Result<(), Errno> {
     let there = site.stat("")?;
     if there.as_ref().map(identity) != empty.map(identity) || there.is_some_and(|there| there.st_size > 0) {
         return Err(Errno::EXIST);
     }
     if empty.is_none() {
-        match renameat_with(&place, it, &site.directory.open, &site.name, RenameFlags::NOREPLACE) {
-            // Not every file system knows it.
+        match renameat_with(&from, temp_name, &site.directory.open, &site.name, RenameFlags::NOREPLACE) {
+            // Not every file system supports it.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             moved => return moved,
         }
     }
-    renameat(place, it, &site.directory.open, &site.name)
+    renameat(from, temp_name, &site.directory.open, &site.name)
 }
 
-/// A new file, byte for byte. It is made in memory: SQLite opens nothing for it.
+/// The bytes of a new file. It is built in memory, so SQLite opens no file for it.
 fn content() -> rusqlite::Result<Vec<u8>> {
     #[allow(unused_mut, reason = "rusqlite wants it from 0.41 on")]
     let mut connection = Connection::open_in_memory()?;
@@ -266,22 +269,22 @@ fn content() -> rusqlite::Result<Vec<u8>> {
 fn connect(path: &Path, vfs: &std::ffi::CStr) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let mut connection = Connection::open_with_flags_and_vfs(path, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW, vfs)?;
-    connection.busy_handler(Some(database::is_worth_a_try))?;
-    connection.progress_handler(database::INSTRUCTIONS, Some(database::runs_too_long))?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.busy_handler(Some(database::should_retry))?;
+    connection.progress_handler(database::INSTRUCTIONS_PER_CHECK, Some(database::runs_too_long))?;
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS_MAX);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     schema::distrust(&connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "fullfsync", true)?;
-    connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
     Ok(connection)
 }
 
-/// Brings an older file up to now, in one step: all or nothing.
+/// Migrates an older file in one step: all or nothing.
 fn migrate(connection: &Connection) -> Result<(), Fault> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let done: Result<(), Fault> = (|| {
-        // Another process may have been faster.
+        // Another process may have done it first.
         let format = check_format(connection)?;
         for step in MIGRATIONS.iter().skip(usize::try_from(format).unwrap_or(usize::MAX)) {
             connection.execute_batch(step)?;
@@ -306,48 +309,44 @@ fn settle(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes the file's clock that of this boot, where it is not yet.
+/// Switches the file to the clock of this boot, if it is on another.
 ///
-/// After a restart of the same machine every holder is dead. The holders of another machine may live: each gets its whole lease.
+/// After a restart of the same machine every holder is dead. Holders on another machine may be alive, so each gets its
+/// whole lease.
 ///
-/// `floor` is the time that a file at this path had reached, where this process knows.
-pub(crate) fn enter(
-    connection: &Connection,
-    machine: &Machine,
-    folder: &Folder,
-    floor: StoreTime,
-) -> Result<Epoch, Fault> {
-    if let Some(epoch) = epoch_of(connection, machine)? {
+/// `floor` is the latest time that this process saw in a file at this path.
+pub(crate) fn enter(connection: &Connection, boot: &Boot, folder: &Folder, floor: StoreTime) -> Result<Epoch, Fault> {
+    if let Some(epoch) = epoch_of(connection, boot)? {
         return Ok(epoch);
     }
     synced(connection, |connection| {
-        if epoch_of(connection, machine)?.is_some() {
+        if epoch_of(connection, boot)?.is_some() {
             return Ok(());
         }
         let (known, ceiling): (String, i64) =
             connection.query_row("SELECT machine, ceiling FROM meta", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let uptime = Duration::from_nanos(leasehold_clock::now().as_nanos());
         let ceiling = StoreTime::from_nanos(unsigned(ceiling).saturating_add(1).saturating_mul(FENCE_UNIT_NANOS));
-        let now = machine.wall().max(ceiling).max(floor).max(StoreTime::default() + uptime);
-        if !machine.is_same(&known) {
-            inherit(connection, now, ceiling - AHEAD)?;
-        } else if registry::somebody_lives(folder) {
+        let now = boot.wall().max(ceiling).max(floor).max(StoreTime::default() + uptime);
+        if !boot.is_same(&known) {
+            inherit(connection, now, ceiling - CEILING_AHEAD)?;
+        } else if registry::any_alive(folder) {
             return Err(error::not_a_new_boot().into());
         } else {
             connection.execute("DELETE FROM holds", [])?;
         }
         connection.execute("DELETE FROM waiters", [])?;
         let base = signed((now - uptime).as_nanos());
-        let entered = params![machine.boot, machine.id, base, signed(Fence::at(now + AHEAD).get())];
+        let entered = params![boot.boot_id, boot.machine_id, base, signed(Fence::at(now + CEILING_AHEAD).get())];
         connection
             .execute("UPDATE meta SET epoch = epoch + 1, boot = ?1, machine = ?2, base = ?3, ceiling = ?4", entered)?;
         Ok(())
     })?;
-    epoch_of(connection, machine)?.ok_or_else(|| error::taken_over().into())
+    epoch_of(connection, boot)?.ok_or_else(|| error::taken_over().into())
 }
 
-/// Takes over what another machine has in the file. It had reached `reached` at the least: what ended before that has ended; all
-/// else gets its whole time from now.
+/// Takes over the leases of another machine. Its clock had reached at least `reached`: what ended before that has
+/// ended, and all other leases get their whole time from now.
 fn inherit(connection: &Connection, now: StoreTime, reached: StoreTime) -> rusqlite::Result<()> {
     let (now, reached) = (signed(now.as_nanos()), signed(reached.as_nanos()));
     connection.execute("DELETE FROM holds WHERE given = 0 AND expires <= ?1", [reached])?;
@@ -356,40 +355,40 @@ fn inherit(connection: &Connection, now: StoreTime, reached: StoreTime) -> rusql
     connection.execute(cooldown, [now, reached]).map(drop)
 }
 
-/// By which clock the file goes.
-pub(crate) enum Clockwork {
+/// The clock that the file uses.
+pub(crate) enum ClockSource {
     /// That of this boot.
     Ours(Epoch),
-    /// That of an earlier boot of this machine: whoever held something is dead.
+    /// That of an earlier boot of this machine: every holder is dead.
     BeforeRestart,
     OtherMachine,
 }
 
-pub(crate) fn clockwork(connection: &Connection, machine: &Machine) -> Result<Clockwork, Fault> {
+pub(crate) fn clock_source(connection: &Connection, boot: &Boot) -> Result<ClockSource, Fault> {
     let read = |row: &rusqlite::Row<'_>| {
         let epoch = Epoch { number: row.get(0)?, base: StoreTime::from_nanos(unsigned(row.get(1)?)) };
         Ok((epoch, row.get::<_, String>(2)?, row.get::<_, String>(3)?, Fence::new(unsigned(row.get(4)?))))
     };
-    let (epoch, boot, known, ceiling) =
+    let (epoch, known_boot, known, ceiling) =
         connection.query_row("SELECT epoch, base, boot, machine, ceiling FROM meta", [], read)?;
-    if boot != machine.boot {
-        return Ok(if machine.is_same(&known) { Clockwork::BeforeRestart } else { Clockwork::OtherMachine });
+    if known_boot != boot.boot_id {
+        return Ok(if boot.is_same(&known) { ClockSource::BeforeRestart } else { ClockSource::OtherMachine });
     }
-    // It is raised by twice this above a fence that may be as far ahead.
-    if ceiling > database::furthest(epoch.now() + AHEAD * 3) {
+    // A raise sets it to twice this above a fence, and the fence may be as far ahead itself.
+    if ceiling > database::furthest(epoch.now() + CEILING_AHEAD * 3) {
         return Err(error::far_ceiling().into());
     }
-    Ok(Clockwork::Ours(epoch))
+    Ok(ClockSource::Ours(epoch))
 }
 
-fn epoch_of(connection: &Connection, machine: &Machine) -> Result<Option<Epoch>, Fault> {
-    Ok(match clockwork(connection, machine)? {
-        Clockwork::Ours(epoch) => Some(epoch),
-        Clockwork::BeforeRestart | Clockwork::OtherMachine => None,
+fn epoch_of(connection: &Connection, boot: &Boot) -> Result<Option<Epoch>, Fault> {
+    Ok(match clock_source(connection, boot)? {
+        ClockSource::Ours(epoch) => Some(epoch),
+        ClockSource::BeforeRestart | ClockSource::OtherMachine => None,
     })
 }
 
-/// A write that is on the disk when this returns.
+/// A write that is on disk when this returns.
 pub(crate) fn synced(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> Result<(), Fault>,

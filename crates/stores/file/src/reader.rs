@@ -1,4 +1,4 @@
-//! A file that this user may read and not write: what is held in it can be looked at, and nothing else.
+//! A file that this user may read but not write: its locks can be inspected, and every other call is refused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use rusqlite::Connection;
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
 
+use crate::boot::Boot;
 use crate::config::{Config, SCHEME};
 use crate::database;
 use crate::directory::{Site, identity};
 use crate::error::{self, Fault};
-use crate::executor::PATIENCE;
-use crate::machine::Machine;
-use crate::open::{self, Clockwork, Found};
+use crate::executor::WORKER_PATIENCE;
+use crate::open::{self, ClockSource, Found};
 use crate::store::{self, CAPABILITY, File};
 
-/// Opens the file, and makes it where there is none. Where this user may only read it, `list` and `inspect` work and all else is
-/// refused.
+/// Opens the file, and creates a missing one. If this user may only read it, `list` and `inspect` work and every other
+/// call is refused.
 ///
 /// # Errors
 ///
@@ -36,24 +36,24 @@ pub fn connect(config: &Config) -> Result<Arc<dyn Store>, Error> {
     }
 }
 
-/// Whether a store stands there that this user may read and not write.
+/// Whether there is a store that this user may read but not write.
 fn may_only_read(config: &Config) -> bool {
     let Ok(Some(site)) = Site::find(&config.path, false) else { return false };
     let write = accessat(&site.directory.open, &site.name, Access::WRITE_OK, AtFlags::EACCESS);
     matches!(write, Err(Errno::ACCESS | Errno::ROFS | Errno::PERM)) && matches!(open::probe(&site), Ok(Found::Ours(_)))
 }
 
-/// A store that is only read. It opens the file for every look: nothing is kept up to date between two of them.
+/// A read-only store. It opens the file for every call: nothing is cached between calls.
 struct Reader {
     label: Arc<str>,
     config: Config,
-    machine: Machine,
+    boot: Boot,
 }
 
 impl Reader {
     fn connect(config: &Config) -> Result<Arc<dyn Store>, Error> {
         let config = config.resolved();
-        let reader = Self { label: config.label().into(), machine: Machine::this()?, config };
+        let reader = Self { label: config.label().into(), boot: Boot::this()?, config };
         reader.look(|_, _| Ok(()))?;
         Ok(Arc::new(reader))
     }
@@ -62,18 +62,18 @@ impl Reader {
         Site::find(&self.config.path, false)?.ok_or_else(|| error::no_store(&self.config.path))
     }
 
-    /// Reads, as of one moment. After a restart of the machine nothing is held, and none is handed over for a connection.
+    /// Reads a snapshot. After a restart of the machine nothing is held, and `work` gets no connection.
     fn look<T>(
         &self,
         work: impl Fn(Option<&Connection>, StoreTime) -> rusqlite::Result<T>,
     ) -> Result<Answered<T>, Error> {
-        database::give(PATIENCE);
+        database::set_patience(WORKER_PATIENCE);
         open::read(&self.site()?, |connection| {
             let transaction = connection.unchecked_transaction()?;
-            let (held, at) = match open::clockwork(&transaction, &self.machine)? {
-                Clockwork::Ours(epoch) => (Some(&*transaction), epoch.now()),
-                Clockwork::BeforeRestart => (None, self.machine.wall()),
-                Clockwork::OtherMachine => return Err(error::not_entered().into()),
+            let (held, at) = match open::clock_source(&transaction, &self.boot)? {
+                ClockSource::Ours(epoch) => (Some(&*transaction), epoch.now()),
+                ClockSource::BeforeRestart => (None, self.boot.wall()),
+                ClockSource::OtherMachine => return Err(error::not_entered().into()),
             };
             Ok(Answered { at, result: work(held, at).map_err(Fault::from)? })
         })
@@ -104,7 +104,7 @@ impl Store for Reader {
     fn identity(&self) -> Call<Result<Identity, Error>> {
         let found = self.site().and_then(|site| {
             let found = site.stat("").and_then(|found| found.ok_or(Errno::NOENT));
-            found.map_err(|fault| error::place("there is no", &self.config.path, fault.into()))
+            found.map_err(|fault| error::io_failed("cannot find", &self.config.path, fault.into()))
         });
         let named = found.map(|found| identity(&found)).map(|(device, number)| format!("{device}:{number}"));
         Call::done(

@@ -1,4 +1,5 @@
-//! This process at one file: the clients it has there, who hears of which name, and the folder where processes find each other.
+//! This process's clients at one file, which of them hear of which name, and the folder where processes find each
+//! other.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,33 +16,33 @@ use leasehold_core::reference::Hints;
 use leasehold_core::{ClientId, Error, Hint, HintSink, Moment, Name, StoreTime};
 use smallvec::SmallVec;
 
+use crate::boot::Boot;
 use crate::config::Config;
 use crate::database::Database;
 use crate::directory::{Site, identity};
 use crate::folder::Folder;
 use crate::live::Stamp;
-use crate::machine::Machine;
 use crate::notifier::Notifier;
 use crate::unforked::Unforked;
 use crate::{error, live, rows, socket};
 
-/// How long looking around may wait for a busy file.
-const LOOK_FOR: Duration = Duration::from_millis(100);
+/// How long a check of all watched names may wait for a busy file.
+const CHECK_ALL_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The first in line has so much time to act on its hint before the others see that it could.
-const GRACE: Duration = Duration::from_millis(150);
+/// How long the first waiter has to act on its hint before the others are notified too.
+const HINT_GRACE: Duration = Duration::from_millis(150);
 
-/// The files that this process has open, for as long as it has them open.
-static PLACES: Mutex<Vec<(Known, Process, Weak<Registry>)>> = Mutex::new(Vec::new());
+/// The files that this process has open.
+static REGISTRIES: Mutex<Vec<(FileKey, Process, Weak<Registry>)>> = Mutex::new(Vec::new());
 
-/// A file by its name, and by device and number: it may have other names, through a mount or a folder that was renamed.
+/// A file by its path, and by device and inode: it may have other paths, through a mount or a renamed directory.
 #[derive(PartialEq, Eq)]
-struct Known {
+struct FileKey {
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
-impl Known {
+impl FileKey {
     fn at(path: &Path) -> Self {
         let found = fs::metadata(path).ok();
         Self { path: path.to_owned(), identity: found.map(|found| (found.dev(), found.ino())) }
@@ -52,33 +53,33 @@ impl Known {
     }
 }
 
-/// This process at one file.
+/// This process's clients at one file.
 pub(crate) struct Registry {
-    /// Where processes find each other; another one where somebody removed or replaced it.
-    folder: Mutex<Arc<Entered>>,
+    /// Where processes find each other; replaced if it was removed or replaced on disk.
+    folder: Mutex<Arc<Location>>,
     process: Process,
     sender: UnixDatagram,
     ear: Notifier,
     state: Mutex<State>,
-    /// Where clients of this process hear of names that they hold.
+    /// Sinks for clients of this process that hear of names they hold.
     holders: Mutex<HashMap<ClientId, HintSink>>,
-    /// A connection for looking around, made when it is needed first.
-    eyes: Mutex<Option<Unforked<Database>>>,
+    /// A connection for checking the watched names, created on first use.
+    reader: Mutex<Option<Unforked<Database>>>,
     config: Config,
-    machine: Machine,
+    boot: Boot,
 }
 
-/// Where the file is, and the folder beside it.
+/// The file's location, and the folder beside it.
 #[derive(Debug)]
-struct Entered {
+struct Location {
     site: Arc<Site>,
     folder: Folder,
 }
 
-impl Entered {
+impl Location {
     fn at(config: &Config) -> Result<Self, Error> {
         let site = Site::find(&config.path, false)?.ok_or_else(|| error::no_store(&config.path))?;
-        let file = site.stat("").map_err(|fault| error::place("there is no", &config.path, fault.into()))?;
+        let file = site.stat("").map_err(|fault| error::io_failed("cannot find", &config.path, fault.into()))?;
         let file = file.ok_or_else(|| error::no_store(&config.path))?;
         let folder = Folder::enter(&site, site.rights_of(&file))?;
         Ok(Self { site, folder })
@@ -91,108 +92,109 @@ impl Entered {
 
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) members: HashMap<ClientId, Member>,
-    /// Holders in other processes whose end is waited for, with how many waits there are.
+    pub(crate) members: HashMap<ClientId, LocalClient>,
+    /// Holders in other processes whose end is awaited, with the number of waits.
     pub(crate) followed: HashMap<ClientId, (Arc<File>, usize)>,
 }
 
 /// A client of this process.
-pub(crate) struct Member {
+pub(crate) struct LocalClient {
     live: File,
     pub(crate) socket: Option<Arc<UnixDatagram>>,
-    pub(crate) watched: HashMap<Name, Watched>,
+    pub(crate) watched: HashMap<Name, Watch>,
 }
 
 /// A name that a client waits for.
-pub(crate) struct Watched {
+pub(crate) struct Watch {
     pub(crate) sink: HintSink,
-    /// Whose holds it waits behind.
+    /// The clients whose holds it waits behind.
     behind: SmallVec<[ClientId; 1]>,
-    /// Their stamps from before the store was asked last, where the ear is to look at them; else none.
+    /// Their stamps from before the last call to the store, if the notifier is to check them; else none.
     stamps: Stamps,
 }
 
-/// Holders, and what was stamped on their files.
+/// Holders, and the stamps of their files.
 pub(crate) type Stamps = SmallVec<[(ClientId, Stamp); 1]>;
 
 impl Registry {
-    /// This process's place at a file that exists.
-    pub(crate) fn at(config: &Config, machine: &Machine) -> Result<Arc<Self>, Error> {
+    /// Registers this process at a file that exists.
+    pub(crate) fn at(config: &Config, boot: &Boot) -> Result<Arc<Self>, Error> {
         let path = &config.path;
         Self::check_fork(path)?;
-        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|(_, _, place)| place.strong_count() > 0);
-        let known = places.iter().find(|(known, ..)| known.path == *path).and_then(|(.., place)| place.upgrade());
-        if let Some(place) = known {
-            return Ok(place);
+        let mut registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        registries.retain(|(_, _, registry)| registry.strong_count() > 0);
+        let known =
+            registries.iter().find(|(known, ..)| known.path == *path).and_then(|(.., registry)| registry.upgrade());
+        if let Some(registry) = known {
+            return Ok(registry);
         }
-        let place = Arc::new(Self::new(config, machine)?);
-        places.push((Known::at(path), place.process, Arc::downgrade(&place)));
-        Ok(place)
+        let registry = Arc::new(Self::new(config, boot)?);
+        registries.push((FileKey::at(path), registry.process, Arc::downgrade(&registry)));
+        Ok(registry)
     }
 
-    /// Refuses a file that a process which this one was forked from has open: SQLite must not open it again here.
+    /// Refuses a file that the parent of this forked process has open: SQLite must not open it again here.
     pub(crate) fn check_fork(path: &Path) -> Result<(), Error> {
-        let wanted = Known::at(path);
-        let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-        let inherited = |(known, process, place): &(Known, Process, Weak<Self>)| {
-            known.may_be(&wanted) && !process.is_current() && place.strong_count() > 0
+        let wanted = FileKey::at(path);
+        let registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let inherited = |(known, process, registry): &(FileKey, Process, Weak<Self>)| {
+            known.may_be(&wanted) && !process.is_current() && registry.strong_count() > 0
         };
-        if places.iter().any(inherited) { Err(error::forked()) } else { Ok(()) }
+        if registries.iter().any(inherited) { Err(error::forked()) } else { Ok(()) }
     }
 
-    fn new(config: &Config, machine: &Machine) -> Result<Self, Error> {
-        let entered = Entered::at(config)?;
-        let cannot = |fault| error::place("the folder cannot be used:", &entered.folder.path, fault);
+    fn new(config: &Config, boot: &Boot) -> Result<Self, Error> {
+        let location = Location::at(config)?;
+        let cannot = |fault| error::io_failed("cannot use the folder", &location.folder.path, fault);
         let sender = UnixDatagram::unbound().map_err(cannot)?;
         sender.set_nonblocking(true).map_err(cannot)?;
         let ear = Notifier::new().map_err(cannot)?;
         Ok(Self {
-            folder: Mutex::new(Arc::new(entered)),
+            folder: Mutex::new(Arc::new(location)),
             process: Process::current(),
             sender,
             ear,
             state: Mutex::default(),
             holders: Mutex::default(),
-            eyes: Mutex::default(),
+            reader: Mutex::default(),
             config: config.clone(),
-            machine: machine.clone(),
+            boot: boot.clone(),
         })
     }
 
-    fn entered(&self) -> Arc<Entered> {
+    fn location(&self) -> Arc<Location> {
         self.folder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Enters the folder that stands there now, and makes it where somebody cleared it away.
-    fn enter_again(&self) -> io::Result<Arc<Entered>> {
-        let entered = Arc::new(Entered::at(&self.config).map_err(io::Error::other)?);
-        *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = entered.clone();
-        Ok(entered)
+    /// Opens the folder that exists now, and creates it if it was removed.
+    fn reopen_folder(&self) -> io::Result<Arc<Location>> {
+        let location = Arc::new(Location::at(&self.config).map_err(io::Error::other)?);
+        *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = location.clone();
+        Ok(location)
     }
 
-    /// The file by device and number.
+    /// The file by device and inode.
     pub(crate) fn identity(&self) -> Result<(u64, u64), Error> {
-        let found = self.entered().site.stat("").and_then(|found| found.ok_or(rustix::io::Errno::NOENT));
+        let found = self.location().site.stat("").and_then(|found| found.ok_or(rustix::io::Errno::NOENT));
         found
             .map(|found| identity(&found))
-            .map_err(|fault| error::place("there is no", &self.config.path, fault.into()))
+            .map_err(|fault| error::io_failed("cannot find", &self.config.path, fault.into()))
     }
 
-    /// Nothing panics under this mutex but a want of memory.
+    /// Nothing panics while this mutex is held, except running out of memory.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a client of this process known to others: from now on they can tell whether it lives.
+    /// Makes a client of this process known to other processes: from now on they can tell whether it lives.
     pub(crate) fn join(self: &Arc<Self>, client: ClientId) -> Result<(), Error> {
         let mut state = self.state();
         let member = self.member(&mut state, client).map_err(|fault| self.cannot(fault))?;
         if member.socket.is_some() || !self.holders().contains_key(&client) {
             return Ok(());
         }
-        // Without a socket or a thread, the next renewal finds out what an operator did.
-        if let Ok(bound) = self.in_the_folder(|folder| socket::bind(folder, client)) {
+        // Without a socket or a thread, the client hears of a break with its next renewal.
+        if let Ok(bound) = self.create_in_folder(|folder| socket::bind(folder, client)) {
             member.socket = Some(Arc::new(bound));
             drop(state);
             let _ = self.ear.listen(self);
@@ -204,13 +206,13 @@ impl Registry {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From when the client keeps something on, it hears there of names that it holds.
+    /// Called once the client keeps a lease: from then on it hears of names that it holds.
     pub(crate) fn watch_held(&self, client: ClientId, sink: HintSink) {
         self.holders().insert(client, sink);
     }
 
-    /// Tells a client that a name which it holds was taken away. Where it does not hear, its next renewal finds out.
-    pub(crate) fn tell_holder(&self, client: ClientId, name: &Name) {
+    /// Notifies a client that a name which it holds was taken away. If the message is lost, its next renewal finds out.
+    pub(crate) fn notify_holder(&self, client: ClientId, name: &Name) {
         match self.holders().get(&client).cloned() {
             Some(sink) => sink(Hint::Held(name.clone())),
             None => self.send_held(client, name),
@@ -218,46 +220,46 @@ impl Registry {
     }
 
     pub(crate) fn send_held(&self, client: ClientId, name: &Name) {
-        let _ = socket::send(&self.sender, &self.entered().folder, client, &socket::held(name));
+        let _ = socket::send(&self.sender, &self.location().folder, client, &socket::held(name));
     }
 
-    /// Where a client of this process hears of what it holds.
+    /// The sink of a client of this process for names that it holds.
     pub(crate) fn holder(&self, client: ClientId) -> Option<HintSink> {
         self.holders().get(&client).cloned()
     }
 
-    fn member<'s>(&self, state: &'s mut State, client: ClientId) -> io::Result<&'s mut Member> {
+    fn member<'s>(&self, state: &'s mut State, client: ClientId) -> io::Result<&'s mut LocalClient> {
         match state.members.entry(client) {
             std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
             std::collections::hash_map::Entry::Vacant(new) => {
-                let live = self.in_the_folder(|folder| live::hold(folder, client))?;
-                Ok(new.insert(Member { live, socket: None, watched: HashMap::new() }))
+                let live = self.create_in_folder(|folder| live::hold(folder, client))?;
+                Ok(new.insert(LocalClient { live, socket: None, watched: HashMap::new() }))
             }
         }
     }
 
-    /// Makes something in the folder. Where somebody cleared that away it is made anew; those who were in it are found by lease and
-    /// recheck alone from then on.
-    fn in_the_folder<T>(&self, make: impl Fn(&Folder) -> io::Result<T>) -> io::Result<T> {
-        let entered = self.entered();
-        let entered = if entered.is_current() { entered } else { self.enter_again()? };
-        make(&entered.folder).or_else(|fault| match fault.kind() {
-            io::ErrorKind::NotFound => make(&self.enter_again()?.folder),
+    /// Creates something in the folder, which is created again if it was removed. Clients that were in the old one are
+    /// then found only by their leases and rechecks.
+    fn create_in_folder<T>(&self, make: impl Fn(&Folder) -> io::Result<T>) -> io::Result<T> {
+        let location = self.location();
+        let location = if location.is_current() { location } else { self.reopen_folder()? };
+        make(&location.folder).or_else(|fault| match fault.kind() {
+            io::ErrorKind::NotFound => make(&self.reopen_folder()?.folder),
             _ => Err(fault),
         })
     }
 
     fn cannot(&self, fault: io::Error) -> Error {
-        error::place("nothing can be made in", &self.entered().folder.path, fault)
+        error::io_failed("cannot create files in", &self.location().folder.path, fault)
     }
 
-    /// From now on, hints about a name reach the sink: its socket is there, and somebody listens.
+    /// From now on, hints about a name reach the sink: its socket exists, and the notifier listens.
     pub(crate) fn watch(self: &Arc<Self>, client: ClientId, name: Name, sink: HintSink) -> Result<(), Error> {
         let mut state = self.state();
         let member = self.member(&mut state, client).map_err(|fault| self.cannot(fault))?;
         if member.socket.is_none() {
             let bound =
-                self.in_the_folder(|folder| socket::bind(folder, client)).map_err(|fault| self.cannot(fault))?;
+                self.create_in_folder(|folder| socket::bind(folder, client)).map_err(|fault| self.cannot(fault))?;
             member.socket = Some(Arc::new(bound));
         }
         match member.watched.get_mut(&name) {
@@ -265,11 +267,11 @@ impl Registry {
                 watched.sink = sink;
                 watched.stamps.clear();
             }
-            None => drop(member.watched.insert(name, Watched { sink, behind: SmallVec::new(), stamps: Stamps::new() })),
+            None => drop(member.watched.insert(name, Watch { sink, behind: SmallVec::new(), stamps: Stamps::new() })),
         }
         drop(state);
         self.ear.listen(self).map_err(|fault| {
-            error::place("no thread can be started that listens in", &self.entered().folder.path, fault)
+            error::io_failed("cannot start the thread that listens in", &self.location().folder.path, fault)
         })
     }
 
@@ -281,7 +283,7 @@ impl Registry {
         }
     }
 
-    /// What stands on the files of those whom the client follows for a name: to be read before the store is asked.
+    /// Stamps of the holders that the client follows for a name. Read them before calling the store.
     pub(crate) fn stamps(&self, client: ClientId, name: &Name) -> Stamps {
         let state = self.state();
         let watched = state.members.get(&client).and_then(|member| member.watched.get(name));
@@ -289,8 +291,8 @@ impl Registry {
         watched.map(|watched| watched.behind.iter().filter_map(stamp).collect()).unwrap_or_default()
     }
 
-    /// The client found the name held by these: when the process of one of them ends, it is told. Where it followed them already as
-    /// it asked, with these stamps, they are looked at each second from now on: then the answer is yes.
+    /// The client found the name held by these: it is notified when the process of one of them ends. Returns true if it
+    /// followed them already when it asked, and their stamps are unchanged: they are then checked every second.
     pub(crate) fn follow(&self, client: ClientId, name: &Name, holders: &[ClientId], stamps: Stamps) -> bool {
         let mut state = self.state();
         let State { members, followed } = &mut *state;
@@ -314,7 +316,7 @@ impl Registry {
             let Some(file) = followed.get(holder).map(|(file, _)| file.clone()).or_else(|| self.look(*holder)) else {
                 continue;
             };
-            // It may have ended before the file was opened; then the kernel says nothing.
+            // It may have ended before the file was opened; then the kernel reports nothing.
             gone |= live::is_free(&file);
             followed.entry(*holder).or_insert((file, 0)).1 += 1;
             watched.behind.push(*holder);
@@ -329,31 +331,31 @@ impl Registry {
         false
     }
 
-    /// Clients gave back what others wait for: those who follow them see it, though nobody told them.
+    /// These clients released something that others wait for: their followers see it even if no hint reaches them.
     pub(crate) fn stamp(&self, holders: &[ClientId]) {
         let state = self.state();
         for holder in holders {
             match state.members.get(holder) {
                 Some(member) => live::stamp(&member.live),
-                None => live::stamp_at(&self.entered().folder, *holder),
+                None => live::stamp_at(&self.location().folder, *holder),
             }
         }
     }
 
     fn look(&self, holder: ClientId) -> Option<Arc<File>> {
-        live::look(&self.entered().folder, holder).ok().map(Arc::new)
+        live::look(&self.location().folder, holder).ok().map(Arc::new)
     }
 
-    /// Whether the process of a client is certain to be gone.
+    /// Whether a client's process is certainly gone.
     pub(crate) fn is_gone(&self, client: ClientId) -> bool {
         let followed = self.state().followed.get(&client).map(|(file, _)| file.clone());
         if let Some(file) = followed {
             return live::is_free(&file);
         }
-        live::is_gone(&self.entered().folder, client)
+        live::is_gone(&self.location().folder, client)
     }
 
-    /// Tells waiters that a name may be free; answers those that are certain not to hear it.
+    /// Notifies waiters that a name may be free; returns those that certainly cannot be reached.
     pub(crate) fn tell(&self, hints: Hints) -> Hints {
         let mut deaf = Hints::new();
         for (client, name) in hints {
@@ -367,45 +369,47 @@ impl Registry {
         deaf
     }
 
-    /// Sends a hint; false where the process that heard it is gone. No socket: it does not listen yet, and asks again when it does. A
-    /// socket that is full wakes its client all the same, and whoever wakes looks at all its names.
+    /// Sends a hint; false if the receiving process is gone. A missing socket means that the client does not listen
+    /// yet, and asks again when it does. A full socket wakes its client all the same, and a client that wakes checks
+    /// all its names.
     fn send(&self, client: ClientId, name: &Name) -> bool {
-        let entered = self.entered();
-        match socket::send(&self.sender, &entered.folder, client, name.as_str()) {
-            // Those who came since the folder was made anew are in that one.
-            Err(fault) if fault.kind() == io::ErrorKind::NotFound && !entered.is_current() => {
-                let again = |entered: Arc<Entered>| socket::send(&self.sender, &entered.folder, client, name.as_str());
-                self.enter_again().and_then(again).is_ok()
+        let location = self.location();
+        match socket::send(&self.sender, &location.folder, client, name.as_str()) {
+            // Clients that came after the folder was replaced are in the new one.
+            Err(fault) if fault.kind() == io::ErrorKind::NotFound && !location.is_current() => {
+                let again =
+                    |location: Arc<Location>| socket::send(&self.sender, &location.folder, client, name.as_str());
+                self.reopen_folder().and_then(again).is_ok()
             }
             Err(fault) => fault.kind() != io::ErrorKind::ConnectionRefused,
             Ok(_) => true,
         }
     }
 
-    /// Where a client of this process hears of a name.
+    /// The sink of a client of this process for a name.
     pub(crate) fn sink(&self, client: ClientId, name: &Name) -> Option<HintSink> {
         self.hears(client, name).flatten()
     }
 
-    /// Looks at every name that somebody here waits for, and tells those whose turn has come: a hint may have been lost on its way.
-    /// What cannot be read now is found by the recheck of the waiter itself.
-    pub(crate) fn look_around(&self) {
+    /// Checks every name that a local client waits for, and notifies those whose turn has come: a hint may have been
+    /// lost. A waiter's own recheck covers what cannot be read now.
+    pub(crate) fn check_all(&self) {
         let waits: Vec<(ClientId, Name)> = {
             let state = self.state();
-            let names = |(client, member): (&ClientId, &Member)| {
+            let names = |(client, member): (&ClientId, &LocalClient)| {
                 let client = *client;
                 member.watched.keys().map(move |name| (client, name.clone())).collect::<Vec<_>>()
             };
             state.members.iter().flat_map(names).collect()
         };
-        let mut eyes = self.eyes.lock().unwrap_or_else(PoisonError::into_inner);
-        if eyes.is_none() {
-            *eyes = Database::open(self.config.clone(), self.machine.clone(), LOOK_FOR, StoreTime::default())
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if reader.is_none() {
+            *reader = Database::open(self.config.clone(), self.boot.clone(), CHECK_ALL_PATIENCE, StoreTime::default())
                 .ok()
                 .map(Unforked::new);
         }
-        let Some(eyes) = eyes.as_mut() else { return };
-        let turns = eyes.read(LOOK_FOR, |connection, now| rows::turns(connection, now, &waits));
+        let Some(reader) = reader.as_mut() else { return };
+        let turns = reader.read(CHECK_ALL_PATIENCE, |connection, now| rows::turns(connection, now, &waits));
         for (client, name) in turns.map(|(_, turns)| turns).unwrap_or_default() {
             if let Some(sink) = self.sink(client, &name) {
                 sink(Hint::Name(name));
@@ -413,15 +417,15 @@ impl Registry {
         }
     }
 
-    /// Whether somebody is to be looked at each second.
-    pub(crate) fn looks(&self) -> bool {
-        let looks = |member: &Member| member.watched.values().any(|watched| !watched.stamps.is_empty());
+    /// Whether any holder is to be checked every second.
+    pub(crate) fn has_followed(&self) -> bool {
+        let looks = |member: &LocalClient| member.watched.values().any(|watched| !watched.stamps.is_empty());
         self.state().members.values().any(looks)
     }
 
-    /// Looks at those who are followed, and tells those who wait behind one that is gone or has given something back. With patience:
-    /// where one did so just now, answers when to look again.
-    pub(crate) fn look_at_holders(&self, patient: bool) -> Option<Moment> {
+    /// Checks the holders that are followed, and notifies the clients that wait behind one that is gone or has released
+    /// something. If `patient` and one released just now, returns when to check again.
+    pub(crate) fn check_holders(&self, patient: bool) -> Option<Moment> {
         let (mut told, mut again, now) = (Vec::new(), None, leasehold_clock::now());
         {
             let mut state = self.state();
@@ -436,12 +440,12 @@ impl Registry {
                 let stamp = |holder| stamps.get(holder).copied().flatten();
                 let changed = watched.stamps.iter().find(|(holder, before)| stamp(holder) != Some(*before));
                 let Some((holder, _)) = changed else { continue };
-                let acts_until = stamp(holder).map(|stamp| stamp.at() + GRACE);
-                if patient && acts_until.is_some_and(|until| (now..=now + GRACE).contains(&until)) {
+                let acts_until = stamp(holder).map(|stamp| stamp.at() + HINT_GRACE);
+                if patient && acts_until.is_some_and(|until| (now..=now + HINT_GRACE).contains(&until)) {
                     again = again.max(acts_until);
                     continue;
                 }
-                // Not told again before it has asked.
+                // Not notified again before it has asked.
                 watched.stamps.clear();
                 told.push((name.clone(), watched.sink.clone()));
             }
@@ -452,23 +456,23 @@ impl Registry {
         again
     }
 
-    /// Whether a client is of this process, and where it hears of a name.
+    /// Whether a client belongs to this process, and its sink for a name.
     fn hears(&self, client: ClientId, name: &Name) -> Option<Option<HintSink>> {
         let state = self.state();
         let member = state.members.get(&client)?;
         Some(member.watched.get(name).map(|watched| watched.sink.clone()))
     }
 
-    /// Clients of other processes that are gone, as their files tell.
+    /// Clients of other processes that are gone, by their liveness files.
     pub(crate) fn dead(&self) -> Vec<ClientId> {
-        clients(&self.entered().folder).filter(|client| self.is_gone(*client)).collect()
+        clients(&self.location().folder).filter(|client| self.is_gone(*client)).collect()
     }
 
-    /// Removes what processes left that ended while they were making it.
+    /// Removes files that processes left incomplete.
     pub(crate) fn clear_leftovers(&self) {
-        let entered = self.entered();
-        entered.folder.clear_leftovers();
-        Folder::clear_beside(&entered.site);
+        let location = self.location();
+        location.folder.clear_leftovers();
+        Folder::clear_beside(&location.site);
     }
 
     /// Whether a client waits for a name here.
@@ -476,21 +480,21 @@ impl Registry {
         self.sink(client, name).is_some()
     }
 
-    /// Removes the files of a client. Only when nothing of it is left in the store, or it lives in this process.
+    /// Removes the files of a client. Only if the store has nothing more of it, or if it belongs to this process.
     pub(crate) fn clear(&self, client: ClientId) {
-        // The liveness file last: whoever ends in between leaves what the next one finds.
-        let entered = self.entered();
-        entered.folder.remove(&socket::name(client));
-        entered.folder.remove(&live::name(client));
+        // The liveness file comes last: if this process ends in between, the next one finds the rest.
+        let location = self.location();
+        location.folder.remove(&socket::name(client));
+        location.folder.remove(&live::name(client));
     }
 
-    /// As if the process of a client had died: its file stays, and nobody holds it.
+    /// Acts as if the process of a client had died: its file stays, unlocked.
     #[cfg(test)]
     pub(crate) fn forget(&self, client: ClientId) {
         self.state().members.remove(&client);
     }
 
-    /// Ends a client of this process.
+    /// Removes a client of this process.
     pub(crate) fn leave(&self, client: ClientId) {
         self.holders().remove(&client);
         let member = self.state().members.remove(&client);
@@ -512,7 +516,7 @@ impl State {
         }
     }
 
-    /// Those who wait behind a holder whose process ended.
+    /// The clients that wait behind a holder whose process ended.
     pub(crate) fn behind(&mut self, holder: ClientId) -> Vec<(Name, HintSink)> {
         self.followed.remove(&holder);
         let mut told = Vec::new();
@@ -531,7 +535,7 @@ impl State {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // The files of a process that this one was forked from are that one's.
+        // The files belong to the parent of a forked process.
         if self.process.is_current() {
             let clients: Vec<ClientId> = self.state().members.keys().copied().collect();
             clients.into_iter().for_each(|client| self.leave(client));
@@ -539,33 +543,38 @@ impl Drop for Registry {
     }
 }
 
-/// Duplicates of what proves to other processes that the clients of this one live, for handing on to a process that goes on in
-/// its stead: they count as living until the last duplicate is closed. They are closed by `exec` unless that is changed.
+/// Duplicates of the descriptors that prove to other processes that the clients of this process live, for a process
+/// that goes on in its place: they count as alive until the last duplicate is closed. `exec` closes them unless that is
+/// changed.
 ///
 /// # Errors
 ///
-/// When this process has no descriptors left.
+/// Fails if this process has no descriptors left.
 pub fn live_files() -> io::Result<Vec<OwnedFd>> {
-    let places: Vec<Arc<Registry>> = {
-        let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-        places.iter().filter(|(_, process, _)| process.is_current()).filter_map(|(.., place)| place.upgrade()).collect()
+    let registries: Vec<Arc<Registry>> = {
+        let registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        registries
+            .iter()
+            .filter(|(_, process, _)| process.is_current())
+            .filter_map(|(.., registry)| registry.upgrade())
+            .collect()
     };
     let mut files = Vec::new();
-    for place in places {
-        for member in place.state().members.values() {
+    for registry in registries {
+        for member in registry.state().members.values() {
             files.push(member.live.try_clone()?.into());
         }
     }
     Ok(files)
 }
 
-/// Every client that has a liveness file in the folder.
+/// Every client with a liveness file in the folder.
 fn clients(folder: &Folder) -> impl Iterator<Item = ClientId> + use<> {
     folder.names().filter_map(|name| client_of(name.strip_suffix(".live")?))
 }
 
-/// Whether any process that uses the folder is certain to live.
-pub(crate) fn somebody_lives(folder: &Folder) -> bool {
+/// Whether any process that uses the folder is certainly alive.
+pub(crate) fn any_alive(folder: &Folder) -> bool {
     clients(folder).any(|client| live::look(folder, client).is_ok_and(|file| !live::is_free(&file)))
 }
 

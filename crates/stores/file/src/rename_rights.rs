@@ -1,5 +1,5 @@
-//! Who can give what is in a folder another name: a path through it may lead to another folder by now. And what an access list says of
-//! a file's group.
+//! Which users can rename entries of a directory: a path through it may then lead to another directory. Also what an
+//! access list grants to a file's group.
 
 use std::os::fd::AsFd;
 
@@ -10,24 +10,25 @@ use crate::directory::is_trusted;
 #[cfg(target_os = "linux")]
 pub(crate) use access_list::listed_for_group;
 
-/// Whether others than its owner and root can give what is in a folder another name: they have the right to write there, and it has no
-/// sticky bit. The group of root, and one that is this user's alone, as many systems make for each user, are not counted.
+/// Whether users other than its owner and root can rename entries of a directory: they have write access, and it has no
+/// sticky bit. Root's group and private groups, which many systems create for each user, do not count.
 #[must_use]
 pub fn others_can_rename(folder: impl AsFd, stat: &Stat) -> bool {
     let counts = |group: u32| group != 0 && !is_private_group(group);
-    // Where there is an access list, the bits of the group are the most that anybody in it can do.
+    // With an access list, the group bits of the mode are the maximum for all its entries.
     let some_group = || counts(stat.st_gid) || access_list::lets_others_write(folder, counts);
     stat.st_mode & 0o1000 == 0 && (stat.st_mode & 0o002 != 0 || (stat.st_mode & 0o020 != 0 && some_group()))
 }
 
-/// Whether a group is this user's alone: it is its first one, has its name or its number, and no other members.
+/// Whether a group is private to this user: it is the user's primary group, has the user's name or number, and no other
+/// members.
 fn is_private_group(group: u32) -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     rustix::process::getegid().as_raw() == group
         && is_alone(rustix::process::geteuid().as_raw(), group, &read("/etc/passwd"), &read("/etc/group"))
 }
 
-/// The same, read from the lists of users and groups. A user is a member if the group lists it or is its primary group.
+/// The same, from the lists of users and groups. A user is a member if the group lists it or is its primary group.
 fn is_alone(user: u32, group: u32, users: &str, groups: &str) -> bool {
     let has = |line: &Vec<&str>, field: usize, number: u32| line.get(field).is_some_and(|id| id.parse() == Ok(number));
     let lines = |text| str::lines(text).map(|line| line.split(':').collect::<Vec<_>>());
@@ -49,17 +50,17 @@ mod access_list {
 
     use super::is_trusted;
 
-    /// Where Linux keeps the list, and how it begins. Then follow entries of 8 bytes: what for, what may be done, and who.
+    /// Linux's attribute with the list, and its version. Entries of 8 bytes follow: kind, permissions, id.
     const ATTRIBUTE: &str = "system.posix_acl_access";
     const VERSION: [u8; 4] = 2_u32.to_le_bytes();
     const USER: u16 = 2;
     const OWN_GROUP: u16 = 4;
     const GROUP: u16 = 8;
     const WRITE: u16 = 2;
-    /// Nobody makes a longer list by hand.
+    /// No list made by hand is longer.
     const BYTES_MAX: usize = 8 * 1024;
 
-    /// What a file's list gives to its own group, as bits of a mode: all where there is no list, and nothing where it cannot be read.
+    /// What a file's list grants to its own group, as mode bits: all without a list, none if it cannot be read.
     pub(crate) fn listed_for_group(file: impl AsFd) -> u32 {
         let mut list = [0; BYTES_MAX];
         match read(file, &mut list) {
@@ -83,7 +84,8 @@ mod access_list {
         rustix::fs::getxattr(&path, ATTRIBUTE, &mut list[..])
     }
 
-    /// Whether a folder has a list in which another user, or a group that counts, may write. One that cannot be read may say so.
+    /// Whether a directory has a list that lets another user, or a group that counts, write. A list that cannot be read
+    /// might.
     pub(super) fn lets_others_write(folder: impl AsFd, counts: impl Fn(u32) -> bool) -> bool {
         let mut list = [0; BYTES_MAX];
         match read(folder, &mut list) {
@@ -122,7 +124,7 @@ mod tests {
     const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\nbob:x:1001:1001::/:\n";
 
     #[test]
-    fn a_group_is_private_only_where_nobody_else_is_in_it() {
+    fn a_group_is_private_only_without_other_members() {
         let extra = |line: &str| format!("{USERS}{line}\n");
         for (users, groups, group, private) in [
             (USERS.to_owned(), "alice:x:1000:\n", 1000, true),
@@ -133,7 +135,7 @@ mod tests {
             (USERS.to_owned(), "users:x:100:\n", 100, false),
             (USERS.to_owned(), "", 1000, true),
             (USERS.to_owned(), "", 100, false),
-            // The first group of another user, who is not listed with it.
+            // The primary group of another user, who is not listed in it.
             (extra("eve:x:1002:1000::/:"), "alice:x:1000:\n", 1000, false),
             (extra("eve:x:1002:1000::/:"), "", 1000, false),
             (extra("alice2:x:1000:1000::/:"), "alice:x:1000:\n", 1000, true),

@@ -1,4 +1,4 @@
-//! Records of names, as rows: loaded whole, and saved by what changed. The rules that change them are those of the reference store.
+//! Records of names as rows: loaded whole, saved by what changed. The reference store has the rules that change them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use leasehold_core::{Block, ClientId, Fence, Name, RequestId, StoreOwner, StoreT
 use rusqlite::{CachedStatement, Connection, Result, params};
 use smallvec::SmallVec;
 
-/// All that is known of a name and of the file, in one statement: the first column says of which table the row is.
+/// Everything about a name and the file in one statement. The first column says which table a row is from.
 const ALL_OF: &str = "\
     SELECT 0, epoch, ceiling, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM meta UNION ALL \
     SELECT 1, last, lingers_until, 0, owner, client, number, first, 0, lease, since, 0, 0, host, pid, label \
@@ -19,7 +19,7 @@ const ALL_OF: &str = "\
     SELECT 2, client, number, turn, owner, given, expires, first, len, lease, since, broken, kept, host, pid, label \
         FROM holds WHERE name = ?1 UNION ALL \
     SELECT 3, client, until, turn, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM waiters WHERE name = ?1";
-/// The same for one who waits: of the others who wait nothing.
+/// The same for a waiting client, without the other waiters.
 const ALL_FOR: &str = "\
     SELECT 0, epoch, ceiling, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM meta UNION ALL \
     SELECT 1, last, lingers_until, 0, owner, client, number, first, 0, lease, since, 0, 0, host, pid, label \
@@ -45,20 +45,20 @@ const IS_TURN: &str = "SELECT NOT EXISTS (SELECT 1 FROM holds WHERE name = ?1 AN
      AND NOT EXISTS (SELECT 1 FROM names WHERE name = ?1 AND lingers_until > ?3) \
      AND ?2 IS (SELECT client FROM waiters WHERE name = ?1 AND until > ?3 ORDER BY turn LIMIT 1)";
 
-/// Begins the text of a private owner that is not the request itself.
+/// First character of a private owner whose text is not the request itself.
 const PRIVATE: char = '\u{1}';
 
-/// A name's record as it was loaded, to be compared with when it is saved.
+/// A name's record as it was loaded, for comparison when it is saved.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) record: Record,
-    /// Whether there is a row in `names`.
+    /// Whether `names` has a row.
     named: bool,
 }
 
 /// One row of `holds`.
 #[derive(PartialEq)]
-struct Flat<'a> {
+struct HoldRow<'a> {
     row: &'a Row,
     request: RequestId,
     given: bool,
@@ -70,7 +70,7 @@ pub(crate) fn load(connection: &Connection, name: &Name) -> Result<(Meta, Loaded
     loaded(connection.prepare_cached(ALL_OF)?.query([name.as_str()])?)
 }
 
-/// What a client that waits for a name looks at: without the others who wait. Not to be saved.
+/// The view of a client that waits for a name, without the other waiters. Not to be saved.
 pub(crate) fn load_for(connection: &Connection, client: ClientId, name: &Name) -> Result<(Meta, Record)> {
     let mut statement = connection.prepare_cached(ALL_FOR)?;
     let (meta, loaded) = loaded(statement.query(params![name.as_str(), client_bytes(client)])?)?;
@@ -78,7 +78,7 @@ pub(crate) fn load_for(connection: &Connection, client: ClientId, name: &Name) -
 }
 
 fn loaded(mut rows: rusqlite::Rows<'_>) -> Result<(Meta, Loaded)> {
-    let mut loading = Loading::default();
+    let mut loading = RecordBuilder::default();
     while let Some(row) = rows.next()? {
         match row.get::<_, u8>(0)? {
             0 => loading.meta = Meta { epoch: row.get(1)?, ceiling: Fence::new(unsigned(row.get(2)?)) },
@@ -90,16 +90,16 @@ fn loaded(mut rows: rusqlite::Rows<'_>) -> Result<(Meta, Loaded)> {
     Ok(loading.done())
 }
 
-/// What a write must know of the whole file.
+/// What a write must know about the file as a whole.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meta {
     pub(crate) epoch: i64,
     pub(crate) ceiling: Fence,
 }
 
-/// A record on its way from the file, with the turn of each part where there are several.
+/// A record while it is loaded, with the turn of each part that has several rows.
 #[derive(Default)]
-struct Loading {
+struct RecordBuilder {
     meta: Meta,
     named: bool,
     record: Record,
@@ -107,7 +107,7 @@ struct Loading {
     held: SmallVec<[(u32, bool, RequestId, StoreTime); 2]>,
 }
 
-impl Loading {
+impl RecordBuilder {
     fn name(&mut self, row: &rusqlite::Row<'_>) -> Result<()> {
         self.named = true;
         self.record.last = Fence::new(unsigned(row.get(1)?));
@@ -116,7 +116,7 @@ impl Loading {
         Ok(())
     }
 
-    /// Rows of one holder come one after the other: they are kept in the order of name and owner.
+    /// The rows of one holder follow each other: they are sorted by name and owner.
     fn hold(&mut self, row: &rusqlite::Row<'_>) -> Result<()> {
         let request = RequestId { client: client(row.get(1)?), number: unsigned(row.get(2)?) };
         let owner = owner(row.get_ref(4)?.as_str()?, request);
@@ -157,7 +157,7 @@ impl Loading {
     }
 }
 
-/// Who gave a lingering name back.
+/// The client that released a lingering name.
 fn left_by(row: &rusqlite::Row<'_>) -> Result<Option<LeftBy>> {
     let Some(text) = row.get_ref(4)?.as_str_or_null()? else { return Ok(None) };
     let request = RequestId { client: client(row.get(5)?), number: unsigned(row.get(6)?) };
@@ -191,7 +191,7 @@ fn holder(row: &rusqlite::Row<'_>, owner: StoreOwner) -> Result<Row> {
     })
 }
 
-/// Of these waits, those whose turn has come: the name is free, and the client is the first in line.
+/// The waits whose turn has come: the name is free, and the client is the first waiter.
 pub(crate) fn turns(
     connection: &Connection,
     now: StoreTime,
@@ -208,7 +208,7 @@ pub(crate) fn turns(
     Ok(turns)
 }
 
-/// Saves what changed. A fence that the clock has passed needs no row: the clock of the file never goes back.
+/// Saves what changed. A fence that the clock has passed needs no row, because the file's clock never goes back.
 pub(crate) fn save(
     connection: &Connection,
     now: StoreTime,
@@ -216,7 +216,7 @@ pub(crate) fn save(
     before: &Loaded,
     after: &Record,
 ) -> Result<()> {
-    let (old, new) = (flat(&before.record), flat(after));
+    let (old, new) = (hold_rows(&before.record), hold_rows(after));
     for gone in old.iter().filter(|old| !new.iter().any(|new| new.is_same_row(old))) {
         let mut statement = connection.prepare_cached(DROP_HOLD)?;
         statement.execute(params![
@@ -253,7 +253,7 @@ fn put_name(
     until: StoreTime,
     left_by: Option<&LeftBy>,
 ) -> Result<()> {
-    // A private owner is a request of its own; another one has none here.
+    // A private owner is its request. Other owners have none here.
     let request = left_by.and_then(|left_by| match left_by.owner {
         StoreOwner::Private(request) => Some(request),
         StoreOwner::Shared(_) => None,
@@ -287,7 +287,7 @@ fn save_waiters(connection: &Connection, name: &Name, before: &Record, after: &R
     for gone in before.waiters.iter().filter(|old| !now.contains_key(&old.client)) {
         connection.prepare_cached(DROP_WAITER)?.execute(params![name.as_str(), client_bytes(gone.client)])?;
     }
-    // From the first one on that stands elsewhere in line, all of them get a new turn.
+    // From the first waiter whose position changed, all get a new turn.
     let mut stayed = before.waiters.iter().map(|waiter| waiter.client).filter(|client| now.contains_key(client));
     let mut in_place = true;
     for waiter in &after.waiters {
@@ -308,20 +308,20 @@ fn save_waiters(connection: &Connection, name: &Name, before: &Record, after: &R
     Ok(())
 }
 
-fn flat(record: &Record) -> SmallVec<[Flat<'_>; 2]> {
+fn hold_rows(record: &Record) -> SmallVec<[HoldRow<'_>; 2]> {
     let mut flat = SmallVec::new();
     for row in &record.rows {
         for (turn, hold) in (0..).zip(&row.holds) {
-            flat.push(Flat { row, request: hold.request, given: false, turn, expires: hold.expires });
+            flat.push(HoldRow { row, request: hold.request, given: false, turn, expires: hold.expires });
         }
         for (turn, request) in (0..).zip(&row.given) {
-            flat.push(Flat { row, request: *request, given: true, turn, expires: StoreTime::default() });
+            flat.push(HoldRow { row, request: *request, given: true, turn, expires: StoreTime::default() });
         }
     }
     flat
 }
 
-impl Flat<'_> {
+impl HoldRow<'_> {
     fn is_same_row(&self, other: &Self) -> bool {
         self.given == other.given && self.request == other.request && self.row.owner == other.row.owner
     }
@@ -350,7 +350,8 @@ impl Flat<'_> {
     }
 }
 
-/// A private owner is nearly always the request that took the hold. Explicit owners are never empty, and have no control characters.
+/// A private owner is nearly always the request that took the hold. Explicit owners are not empty and have no control
+/// characters.
 fn owner_text(owner: &StoreOwner, request: RequestId) -> Cow<'_, str> {
     match owner {
         StoreOwner::Private(own) if *own == request => Cow::Borrowed(""),
@@ -381,7 +382,7 @@ pub(crate) fn client(bytes: [u8; 16]) -> ClientId {
     ClientId([(whole >> 64) as u64, whole as u64])
 }
 
-/// SQLite's numbers have a sign. Times and fences stay below 2^63 for centuries; what is above is "never".
+/// SQLite's integers are signed. Times and fences stay below 2^63 for centuries; larger values mean "never".
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,6 +1,7 @@
-//! What the file says of itself is not believed: its tables are those that this store makes, or it is refused.
+//! The file is not trusted: it is refused unless its tables are those that this store creates.
 //!
-//! Whoever can write the file can write a schema into it, with triggers that run for ever in every process that writes.
+//! A user who can write the file can put triggers into its schema, which could run for ever in every process that
+//! writes.
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Result};
@@ -8,10 +9,10 @@ use rusqlite::{Connection, Result};
 use crate::error::{self, Fault};
 use crate::open::MIGRATIONS;
 
-/// How much of a schema is looked at: ours has four tables.
-const MOST: usize = 64;
+/// Maximum number of schema entries that are read. Ours has four tables.
+const ENTRIES_MAX: usize = 64;
 
-/// One table, trigger or index, without the comments and spaces of its text.
+/// One table, trigger or index, with its text without comments and spaces.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     kind: String,
@@ -19,7 +20,7 @@ struct Entry {
     text: String,
 }
 
-/// Lets nothing that stands in the file run: no trigger, no view, no function of the program around it.
+/// Disables everything in the file that could run: triggers, views, and functions of the host program.
 pub(crate) fn distrust(connection: &Connection) -> Result<()> {
     for (setting, on) in [
         (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
@@ -33,7 +34,7 @@ pub(crate) fn distrust(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "temp_store", "MEMORY")
 }
 
-/// Refuses a file with other tables than those of a format.
+/// Refuses a file whose tables are not those of its format.
 pub(crate) fn check(connection: &Connection, format: i64) -> std::result::Result<(), Fault> {
     let steps = usize::try_from(format).unwrap_or(usize::MAX);
     let made = Connection::open_in_memory()?;
@@ -42,7 +43,7 @@ pub(crate) fn check(connection: &Connection, format: i64) -> std::result::Result
     }
     let (known, found) = (entries(&made)?, entries(connection)?);
     if let Some(odd) = found.iter().find(|entry| !known.contains(entry)) {
-        return Err(error::odd_schema(&odd.kind, &odd.name).into());
+        return Err(error::foreign_schema(&odd.kind, &odd.name).into());
     }
     match known.iter().find(|entry| !found.contains(entry)) {
         Some(missing) => Err(error::no_table(&missing.name).into()),
@@ -55,10 +56,10 @@ fn entries(connection: &Connection) -> Result<Vec<Entry>> {
     let entries = statement.query_map([], |row| {
         Ok(Entry { kind: row.get(0)?, name: row.get(1)?, text: bare(row.get_ref(2)?.as_str()?) })
     })?;
-    entries.take(MOST).collect()
+    entries.take(ENTRIES_MAX).collect()
 }
 
-/// The text of a schema without comments and spaces: both may differ between versions.
+/// The text of a schema without comments and spaces, which may differ between versions.
 fn bare(text: &str) -> String {
     let lines = text.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     lines.flat_map(str::chars).filter(|letter| !letter.is_whitespace()).collect()

@@ -1,4 +1,4 @@
-//! Hints between processes: one datagram socket a waiting client, in the folder beside the file; the message is a name.
+//! Hints between processes: one datagram socket per waiting client, in the folder beside the file. A message is a name.
 
 use std::fs;
 use std::io;
@@ -10,20 +10,20 @@ use rustix::fs::{AtFlags, Gid, chownat};
 
 use crate::folder::Folder;
 
-/// The socket of a client.
+/// Name of a client's socket.
 pub(crate) fn name(client: ClientId) -> String {
     format!("{client}.sock")
 }
 
-/// Begins a message about a name that its reader holds. No name begins with it, and older versions leave it alone.
+/// First character of a message about a name that the reader holds. No name begins with it; older versions ignore it.
 const HELD: char = '\u{1}';
 
-/// The message that a name which its reader holds was taken away.
+/// The message that a name which the reader holds was taken away.
 pub(crate) fn held(name: &Name) -> String {
     format!("{HELD}{}", name.as_str())
 }
 
-/// What a message says.
+/// Parses a message.
 pub(crate) fn read(message: &[u8]) -> Option<Hint> {
     let text = std::str::from_utf8(message).ok()?;
     match text.strip_prefix(HELD) {
@@ -32,24 +32,24 @@ pub(crate) fn read(message: &[u8]) -> Option<Hint> {
     }
 }
 
-/// Makes the socket of a client. Others reach it when it is whole.
+/// Creates the socket of a client. Other processes can reach it only once it is complete.
 pub(crate) fn bind(folder: &Folder, client: ClientId) -> io::Result<UnixDatagram> {
     let unfinished = folder.begin(client)?;
     let socket = UnixDatagram::bind(unfinished.way())?;
     socket.set_nonblocking(true)?;
     let rights = unfinished.rights();
-    let (place, it) = unfinished.place();
+    let (directory, temp_name) = unfinished.location();
     if let Some(group) = rights.group.filter(|_| rights.mode & 0o060 != 0) {
-        // Where it is not this user's group, it has it from its folder or not at all.
-        let _ = chownat(place, it, None, Some(Gid::from_raw(group)), AtFlags::SYMLINK_NOFOLLOW);
+        // If this user is not in the group, the folder decides the group.
+        let _ = chownat(directory, temp_name, None, Some(Gid::from_raw(group)), AtFlags::SYMLINK_NOFOLLOW);
     }
-    // In a folder that is this user's alone: it is what was just made.
+    // In a private folder: this is the file that was just created.
     fs::set_permissions(unfinished.way(), fs::Permissions::from_mode(rights.mode))?;
     unfinished.finish(&name(client))?;
     Ok(socket)
 }
 
-/// Sends a hint to the socket of a client.
+/// Sends a hint to a client's socket.
 #[cfg(target_os = "linux")]
 pub(crate) fn send(sender: &UnixDatagram, folder: &Folder, client: ClientId, message: &str) -> io::Result<usize> {
     use std::os::fd::AsRawFd;

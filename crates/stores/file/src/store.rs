@@ -1,4 +1,4 @@
-//! The port, over one file.
+//! The store port, over one file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use leasehold_core::{Capability, ClientId, Consistency, Error, Fencing, Identity
 use rusqlite::{Connection, params, params_from_iter};
 use smallvec::SmallVec;
 
+use crate::boot::Boot;
 use crate::config::Config;
-use crate::database::{Database, Done, Session, check_fence, check_fences, kept_by};
+use crate::database::{Database, Session, Written, check_fence, check_fences, kept_by};
 use crate::error::Fault;
-use crate::executor::{Executor, PATIENCE};
-use crate::machine::Machine;
+use crate::executor::{Executor, WORKER_PATIENCE};
 use crate::registry::{Registry, Stamps};
 use crate::rows::{self, client_bytes, signed, unsigned};
 
-/// What this store can do and promise.
+/// Capabilities and promises of this store.
 pub(crate) const CAPABILITY: Capability = {
     let mut capability = Capability::NOTHING;
     capability.consistency = Consistency::Local;
@@ -40,61 +40,64 @@ pub(crate) const CAPABILITY: Capability = {
 const RENEW: &str = "UPDATE holds SET expires = max(expires, ?1), lease = ?2 \
      WHERE name = ?3 AND owner = '' AND client = ?4 AND number = ?5 AND given = 0 AND first = ?6 AND expires > ?7 AND NOT broken \
      RETURNING expires";
-/// One who asks again is not put on the list anew while it is on it for this long, but in passing where nobody else writes.
-const LISTED_ENOUGH: Duration = Duration::from_millis(10_700);
-/// And not at all while it is on it for this long: it asks again every ten seconds at least.
-const LISTED_FOR_LONG: Duration = Duration::from_secs(13);
+/// A waiter that asks again does not renew its entry while it lasts at least this long, unless no other process writes.
+const ENTRY_LASTS: Duration = Duration::from_millis(10_700);
+/// While it lasts this long, the entry is not renewed at all: waiters ask again at least every ten seconds.
+const ENTRY_LASTS_LONG: Duration = Duration::from_secs(13);
 const IS_WAITING: &str = "SELECT EXISTS (SELECT 1 FROM waiters WHERE name = ?1 AND client = ?2)";
 const TAKEN_AFTER: &str = "SELECT name FROM holds WHERE name > ?1 AND given = 0 AND expires > ?2 UNION \
      SELECT name FROM names WHERE name > ?1 AND lingers_until > ?2 ORDER BY name";
-/// Of how many dead clients the file is cleared in one write, which looks at every hold once.
-const DEAD_AT_ONCE: usize = 200;
+/// Maximum number of dead clients removed in one write, which scans every hold once.
+const DEAD_CLIENTS_MAX: usize = 200;
 
 /// A store in a file: any number of processes on one machine.
 pub struct File {
     label: Arc<str>,
     liveness: bool,
-    place: Arc<Registry>,
-    desk: Arc<Executor>,
+    registry: Arc<Registry>,
+    executor: Arc<Executor>,
 }
 
 impl File {
-    /// Opens the file, and makes it where there is none.
+    /// Opens the file, and creates a missing one.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unfit`](leasehold_core::ErrorKind) for a file that is not ours, newer, damaged, not writable, on a file system
-    /// that machines share, or without room; it is left as it was.
+    /// [`ErrorKind::Unfit`](leasehold_core::ErrorKind) if the file is foreign, newer, damaged or not writable, if its
+    /// file system is shared between machines, or if the disk is full. The file is left unchanged.
     pub fn connect(config: &Config) -> Result<Arc<Self>, Error> {
         let config = config.resolved();
         let label: Arc<str> = config.label().into();
-        Machine::this()
-            .and_then(|machine| Self::open(&config, &machine, label.clone()))
+        Boot::this()
+            .and_then(|boot| Self::open(&config, &boot, label.clone()))
             .map_err(|error| error.during("connect").on_store(&label))
     }
 
-    pub(crate) fn open(config: &Config, machine: &Machine, label: Arc<str>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn open(config: &Config, boot: &Boot, label: Arc<str>) -> Result<Arc<Self>, Error> {
         Registry::check_fork(&config.path)?;
-        let database = Database::open(config.clone(), machine.clone(), PATIENCE, StoreTime::default())?;
-        let place = Registry::at(config, machine)?;
-        let desk = Arc::new(Executor::new(database));
-        let store = Self { label, liveness: config.liveness, place, desk };
+        let database = Database::open(config.clone(), boot.clone(), WORKER_PATIENCE, StoreTime::default())?;
+        let registry = Registry::at(config, boot)?;
+        let executor = Arc::new(Executor::new(database));
+        let store = Self { label, liveness: config.liveness, registry, executor };
         store.clear_up()?;
         Ok(Arc::new(store))
     }
 
-    /// Ends what dead processes kept, and removes their files after that: while a row is there, so is its file.
+    /// Ends what dead processes kept, then removes their files: a client with a row keeps its file.
     fn clear_up(&self) -> Result<(), Error> {
-        self.place.clear_leftovers();
-        for dead in self.place.dead().chunks(DEAD_AT_ONCE) {
-            let buried =
-                self.desk.database().write(PATIENCE, &|session| bury(session, dead)).map_err(Fault::into_error)?;
-            buried.result.into_iter().for_each(|client| self.place.clear(client));
+        self.registry.clear_leftovers();
+        for dead in self.registry.dead().chunks(DEAD_CLIENTS_MAX) {
+            let buried = self
+                .executor
+                .database()
+                .write(WORKER_PATIENCE, &|session| remove_dead(session, dead))
+                .map_err(Fault::into_error)?;
+            buried.result.into_iter().for_each(|client| self.registry.clear(client));
         }
         Ok(())
     }
 
-    /// One write, and the hints that come of it.
+    /// One write, and the hints that result from it.
     fn step<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -103,25 +106,25 @@ impl File {
         self.work_then(operation, move |database, patience| database.write(patience, &work), |_| ())
     }
 
-    /// What is done with the file, what is done with its result, and the hints that come of it.
+    /// The write, what is done with its result, and the hints that result from it.
     fn work_then<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl Fn(&mut Database, Duration) -> Result<Done<T>, Fault> + Send + 'static,
+        work: impl Fn(&mut Database, Duration) -> Result<Written<T>, Fault> + Send + 'static,
         then: impl FnOnce(&mut T) + Send + 'static,
     ) -> Call<Reply<T>> {
-        let (place, desk, label) = (self.place.clone(), self.desk.clone(), self.label.clone());
+        let (registry, executor, label) = (self.registry.clone(), self.executor.clone(), self.label.clone());
         let told = label.clone();
-        let answer = move |done: Result<Done<T>, Error>| {
-            let Done { at, mut result, hints, given_back } =
+        let answer = move |done: Result<Written<T>, Error>| {
+            let Written { at, mut result, hints, given_back } =
                 done.map_err(|error| error.during(operation).on_store(&label))?;
             then(&mut result);
-            // Before anybody is told: who ends in between is found out by that.
-            place.stamp(&given_back);
-            tell(&place, &desk, hints);
+            // Before the hints are sent: if this process ends in between, followers see the stamp.
+            registry.stamp(&given_back);
+            tell(&registry, &executor, hints);
             Ok(Answered { at, result })
         };
-        self.desk.work(work, answer, move |error| Err(error.during(operation).on_store(&told)))
+        self.executor.work(work, answer, move |error| Err(error.during(operation).on_store(&told)))
     }
 
     fn look<T: Send + 'static>(
@@ -130,7 +133,7 @@ impl File {
         work: impl Fn(&Connection, StoreTime) -> rusqlite::Result<T> + Send + 'static,
     ) -> Call<Reply<T>> {
         let (label, told) = (self.label.clone(), self.label.clone());
-        self.desk.work(
+        self.executor.work(
             move |database, patience| database.read(patience, &work),
             move |read| match read {
                 Ok((at, result)) => Ok(Answered { at, result }),
@@ -141,19 +144,20 @@ impl File {
     }
 }
 
-/// Tells waiters; those that are gone leave the list, and the next one is told.
-fn tell(place: &Arc<Registry>, desk: &Arc<Executor>, hints: Hints) {
-    for (client, name) in place.tell(hints) {
-        let (next, again) = (place.clone(), desk.clone());
-        let told =
-            move |left: Result<Done<()>, Error>| tell(&next, &again, left.map(|done| done.hints).unwrap_or_default());
-        // Nobody waits for it. Were it not done, the waiters would find out by their recheck.
-        drop(desk.write(move |session| leave(session, client, &name), told, drop));
+/// Notifies waiters. Those that are gone leave the waitlist, and the next one is notified.
+fn tell(registry: &Arc<Registry>, executor: &Arc<Executor>, hints: Hints) {
+    for (client, name) in registry.tell(hints) {
+        let (next, again) = (registry.clone(), executor.clone());
+        let told = move |left: Result<Written<()>, Error>| {
+            tell(&next, &again, left.map(|done| done.hints).unwrap_or_default())
+        };
+        // No caller waits for this. If it fails, the waiters find out by their recheck.
+        drop(executor.write(move |session| leave(session, client, &name), told, drop));
     }
 }
 
-/// Ends what dead clients kept; answers those of whom nothing is left. A fence ahead of the clock keeps its row.
-fn bury(session: &mut Session<'_>, dead: &[ClientId]) -> Result<Vec<ClientId>, Fault> {
+/// Ends what dead clients kept; returns the clients without any rows left. A fence ahead of the clock keeps its row.
+fn remove_dead(session: &mut Session<'_>, dead: &[ClientId]) -> Result<Vec<ClientId>, Fault> {
     let file = session.file()?;
     let clients: Vec<[u8; 16]> = dead.iter().map(|client| client_bytes(*client)).collect();
     let marks = vec!["?"; clients.len()].join(", ");
@@ -174,16 +178,16 @@ fn leave(session: &mut Session<'_>, client: ClientId, name: &Name) -> Result<(),
     session.save(name, &before)
 }
 
-/// Most leave the list as they are granted the name: then there is nothing to write. One who waits for it again by now stays: it asks
-/// once more after it has begun to watch, and that comes after this on the same connection.
+/// Most clients leave the waitlist when the name is granted: then there is nothing to write. A client that waits again
+/// by now stays: it asks once more after it starts to watch, and that call follows this one on the same connection.
 fn leave_the_list(
     database: &mut Database,
     patience: Duration,
-    place: &Registry,
+    registry: &Registry,
     client: ClientId,
     name: &Name,
 ) -> Result<Hints, Fault> {
-    if place.is_watching(client, name) {
+    if registry.is_watching(client, name) {
         return Ok(Hints::new());
     }
     let waits = |connection: &Connection, _| {
@@ -196,42 +200,42 @@ fn leave_the_list(
     }
 }
 
-/// What became of an acquire, and whose processes to follow where it has to wait.
-struct Asked {
+/// Result of an acquire, and the holders to follow if it has to wait.
+struct AcquireResult {
     acquired: Acquired,
     holders: SmallVec<[ClientId; 1]>,
 }
 
-/// The answer to one who waits and asks again, where that needs no write: another holds the name and lives, and the client is on the
-/// list for a while still; and whether that is a long while.
+/// The answer to a waiter that asks again, if it needs no write: another live client holds the name, and the waiter's
+/// entry lasts a while. The flag says whether it lasts long enough to skip the renewal.
 fn still_busy(
     database: &mut Database,
     patience: Duration,
-    place: &Registry,
+    registry: &Registry,
     request: &Acquire,
-) -> Result<Option<(Done<Asked>, bool)>, Fault> {
+) -> Result<Option<(Written<AcquireResult>, bool)>, Fault> {
     let [name] = request.names.as_slice() else { return Ok(None) };
     let client = request.request.client;
-    if !request.enlist || !place.is_watching(client, name) {
+    if !request.enlist || !registry.is_watching(client, name) {
         return Ok(None);
     }
     let (at, record) = database.peek(patience, client, name)?;
     check_fences(name, &record, at)?;
     let listed = record.waiters.iter().find(|waiter| waiter.client == client).map_or(at, |waiter| waiter.until);
     let holders = kept_by(&record);
-    if listed <= at + LISTED_ENOUGH || holders.iter().any(|holder| place.is_gone(*holder)) {
+    if listed <= at + ENTRY_LASTS || holders.iter().any(|holder| registry.is_gone(*holder)) {
         return Ok(None);
     }
     let mut reference = Reference::new(0, Duration::ZERO);
     reference.put(name.clone(), record);
     let acquired = reference.acquire(at, &Acquire { enlist: false, ..request.clone() })?;
     let busy = matches!(acquired, Acquired::Busy(_));
-    let asked = Asked { acquired, holders };
-    let done = Done { at, result: asked, hints: Hints::new(), given_back: SmallVec::new() };
-    Ok(busy.then_some((done, listed > at + LISTED_FOR_LONG)))
+    let asked = AcquireResult { acquired, holders };
+    let done = Written { at, result: asked, hints: Hints::new(), given_back: SmallVec::new() };
+    Ok(busy.then_some((done, listed > at + ENTRY_LASTS_LONG)))
 }
 
-fn acquire(session: &mut Session<'_>, place: &Registry, request: &Acquire) -> Result<Asked, Fault> {
+fn acquire(session: &mut Session<'_>, registry: &Registry, request: &Acquire) -> Result<AcquireResult, Fault> {
     let names = request.names.as_slice();
     let mut before = SmallVec::<[_; 1]>::new();
     for name in names {
@@ -243,14 +247,14 @@ fn acquire(session: &mut Session<'_>, place: &Registry, request: &Acquire) -> Re
         });
         if foreign {
             let mut record = loaded.record().clone();
-            record.bury(|holder| holder != client && place.is_gone(holder));
+            record.bury(|holder| holder != client && registry.is_gone(holder));
             session.reference.put(name.clone(), record);
         }
         before.push(loaded);
     }
     let acquired = session.reference.acquire(session.now, request)?;
     if let Acquired::Granted(grants) = &acquired {
-        // What a client has seen elsewhere counts too.
+        // Fences that a client has seen elsewhere count too.
         for (name, granted) in names.iter().zip(grants) {
             check_fence(name, granted.block.last(), session.now)?;
         }
@@ -264,7 +268,7 @@ fn acquire(session: &mut Session<'_>, place: &Registry, request: &Acquire) -> Re
     for (name, before) in names.iter().zip(&before) {
         session.save(name, before)?;
     }
-    Ok(Asked { acquired, holders })
+    Ok(AcquireResult { acquired, holders })
 }
 
 fn renew_by_reference(session: &mut Session<'_>, renew: &Renew) -> Result<Renewed, Fault> {
@@ -277,7 +281,7 @@ fn renew_by_reference(session: &mut Session<'_>, renew: &Renew) -> Result<Renewe
 fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<Renewed, Fault> {
     let lease = &renew.lease;
     let only_hold = match lease.owner {
-        // Where it is kept no longer, those who wait are to see it.
+        // If it is not kept any more, waiters must see that.
         StoreOwner::Private(request) if renew.hold == Some(request) && renew.kept => Some(request),
         _ => None,
     };
@@ -295,7 +299,7 @@ fn renew(session: &mut Session<'_>, file: &Connection, renew: &Renew) -> Result<
     ])?;
     match rows.next()? {
         Some(row) => Ok(Renewed::Kept { left: Duration::from_nanos(unsigned(row.get(0)?) - now.as_nanos()) }),
-        // Gone, or broken: the reference store tells which.
+        // Gone or broken: the reference store knows which.
         None => Ok(renew_by_reference(session, renew)?),
     }
 }
@@ -309,28 +313,28 @@ impl Store for File {
         CAPABILITY
     }
 
-    /// The file, by whichever path.
+    /// The file, whatever path leads to it.
     fn identity(&self) -> Call<Result<Identity, Error>> {
-        let identity = self.place.identity().map_err(|error| error.during("identity").on_store(&self.label));
+        let identity = self.registry.identity().map_err(|error| error.during("identity").on_store(&self.label));
         Call::done(identity.map(|(device, number)| Identity::new(crate::config::SCHEME, format!("{device}:{number}"))))
     }
 
     fn clock(&self) -> Call<Reply<()>> {
-        Call::done(Ok(Answered { at: self.desk.now(), result: () }))
+        Call::done(Ok(Answered { at: self.executor.now(), result: () }))
     }
 
     fn acquire(&self, mut request: Acquire) -> Call<Reply<Acquired>> {
         let client = request.request.client;
         request.kept &= self.liveness;
-        if let Err(error) = if request.kept { self.place.join(client) } else { Ok(()) } {
+        if let Err(error) = if request.kept { self.registry.join(client) } else { Ok(()) } {
             return Call::done(Err(error.during("acquire").on_store(&self.label)));
         }
-        let (place, follower) = (self.place.clone(), self.place.clone());
+        let (registry, follower) = (self.registry.clone(), self.registry.clone());
         let stamps = match request.names.as_slice() {
-            [name] if request.enlist => self.place.stamps(client, name),
+            [name] if request.enlist => self.registry.stamps(client, name),
             _ => Stamps::new(),
         };
-        let follow = move |asked: &mut Asked| {
+        let follow = move |asked: &mut AcquireResult| {
             if let Acquired::Busy(busy) = &mut asked.acquired
                 && follower.follow(client, &busy.name, &asked.holders, stamps)
             {
@@ -339,12 +343,12 @@ impl Store for File {
         };
         let work = move |database: &mut Database, patience| {
             let write = |database: &mut Database, patience| {
-                database.write(patience, &|session| acquire(session, &place, &request))
+                database.write(patience, &|session| acquire(session, &registry, &request))
             };
-            // Most rechecks of one who waits find what they found before: then nothing is written.
-            match still_busy(database, patience, &place, &request)? {
+            // Most rechecks find what they found before: then nothing is written.
+            match still_busy(database, patience, &registry, &request)? {
                 Some((done, true)) => Ok(done),
-                // Many who wait would hold each other up: there is time to try again.
+                // Many waiters would block each other: there is time to try again.
                 Some((done, false)) => match write(database, Duration::ZERO) {
                     Err(Fault::Busy) => Ok(done),
                     written => written,
@@ -357,7 +361,7 @@ impl Store for File {
     }
 
     fn renew(&self, leases: Vec<Renew>) -> Call<Reply<Vec<Renewed>>> {
-        // In the order of names, which is the order on the disk: neighbours are on one page.
+        // In the order of names, as on disk: neighbours share a page.
         let mut order: Vec<usize> = (0..leases.len()).collect();
         order.sort_by(|a, b| leases[*a].lease.name.cmp(&leases[*b].lease.name));
         self.step("renew", move |session| {
@@ -381,30 +385,30 @@ impl Store for File {
     }
 
     fn watch(&self, client: ClientId, name: Name, sink: HintSink) -> Call<Result<(), Error>> {
-        match self.place.watch(client, name, sink) {
+        match self.registry.watch(client, name, sink) {
             Ok(()) => Call::done(Ok(())),
             Err(error) => Call::done(Err(error.during("watch").on_store(&self.label))),
         }
     }
 
     fn watch_held(&self, client: ClientId, sink: HintSink) {
-        self.place.watch_held(client, sink);
+        self.registry.watch_held(client, sink);
     }
 
     fn unwatch(&self, client: ClientId, name: Name) -> Call<()> {
-        self.place.unwatch(client, &name);
-        let (place, desk) = (self.place.clone(), self.desk.clone());
-        // Not now: this is called under the client's mutex, and nobody may be told before it returns.
+        self.registry.unwatch(client, &name);
+        let (registry, executor) = (self.registry.clone(), self.executor.clone());
+        // Not at once: this is called under the client's mutex, and no client may be notified before it returns.
         Call::pending(async move {
-            let left = desk.work(
+            let left = executor.work(
                 {
-                    let place = place.clone();
-                    move |database, patience| leave_the_list(database, patience, &place, client, &name)
+                    let registry = registry.clone();
+                    move |database, patience| leave_the_list(database, patience, &registry, client, &name)
                 },
                 Result::unwrap_or_default,
                 |_| Hints::new(),
             );
-            tell(&place, &desk, left.await);
+            tell(&registry, &executor, left.await);
         })
     }
 
@@ -417,7 +421,7 @@ impl Store for File {
     }
 
     fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
-        let (place, broken_name) = (self.place.clone(), name.clone());
+        let (registry, broken_name) = (self.registry.clone(), name.clone());
         let step = move |session: &mut Session<'_>| {
             let before = session.load(&name)?;
             let (broken, hints) = session.reference.break_lock(session.now, &name, options);
@@ -429,13 +433,13 @@ impl Store for File {
         let told = self.work_then(
             "break",
             move |database, patience| database.write(patience, &step),
-            move |(_, holders)| holders.iter().for_each(|holder| place.tell_holder(*holder, &broken_name)),
+            move |(_, holders)| holders.iter().for_each(|holder| registry.notify_holder(*holder, &broken_name)),
         );
         map(told, |(broken, _)| broken)
     }
 
     fn close(&self, client: ClientId) -> Call<()> {
-        self.place.leave(client);
+        self.registry.leave(client);
         Call::done(())
     }
 }
@@ -460,7 +464,7 @@ pub(crate) fn list(
         if !text.starts_with(prefix) {
             if text > prefix { break } else { continue }
         }
-        // What is in the file was checked before it was written.
+        // The names in the file were checked before they were written.
         let Ok(name) = Name::new(text) else { continue };
         list.push(inspect(connection, now, &name)?);
     }
@@ -476,7 +480,7 @@ fn holders(record: &Record) -> SmallVec<[ClientId; 1]> {
     clients
 }
 
-/// A text that sorts before everything that begins with `prefix`, and not far before.
+/// A text that sorts before everything with this prefix, and not far before.
 fn before(prefix: &str) -> &str {
     match prefix.char_indices().last() {
         Some((at, _)) => &prefix[..at],

@@ -1,4 +1,4 @@
-//! Forgetting what nobody will ask for again: leases that ran out, waiters that went away, and room in the file.
+//! Removes what is no longer needed: ended leases, waiters that are gone, and free pages of the file.
 
 use std::hash::BuildHasher;
 
@@ -8,34 +8,34 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use crate::database::Epoch;
 use crate::rows::signed;
 
-/// A step of sweeping is done every so many writes.
-const EVERY: u32 = 128;
-/// How many rows a step looks at.
-const ROWS: i64 = 256;
-/// How many free pages the file may keep for later.
-const SPARE_PAGES: i64 = 256;
-/// How many pages a step gives back.
-const PAGES: i64 = 128;
+/// Number of writes between two steps.
+const WRITES_PER_STEP: u32 = 128;
+/// Maximum number of rows scanned in a step.
+const ROWS_PER_STEP: i64 = 256;
+/// Number of free pages that the file keeps for later.
+const SPARE_PAGES_MAX: i64 = 256;
+/// Maximum number of pages returned to the disk in a step.
+const PAGES_PER_STEP: i64 = 128;
 
-/// Goes through the file a little at a time, beside the writes. The place it has reached is in the file.
+/// Sweeps the file step by step between the writes. The file stores the position.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     writes: u32,
 }
 
 impl Default for Sweeper {
-    /// Processes that write a few times only sweep too, now and then: where each begins to count is left to chance.
+    /// A random start, so that processes with only a few writes sweep now and then too.
     fn default() -> Self {
         let chance = std::collections::hash_map::RandomState::new().hash_one(0);
-        Self { writes: u32::try_from(chance % u64::from(EVERY)).unwrap_or_default() }
+        Self { writes: u32::try_from(chance % u64::from(WRITES_PER_STEP)).unwrap_or_default() }
     }
 }
 
 impl Sweeper {
-    /// Counts a write, and sweeps a little when it is time. What fails is left for the next time: nothing depends on it.
+    /// Counts a write, and sweeps a step when it is due. A failure is left for the next step: nothing depends on it.
     pub(crate) fn step(&mut self, connection: &Connection, epoch: Epoch) {
         self.writes += 1;
-        if self.writes < EVERY {
+        if self.writes < WRITES_PER_STEP {
             return;
         }
         self.writes = 0;
@@ -53,13 +53,13 @@ impl Sweeper {
             .prepare_cached("SELECT epoch, swept FROM meta")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         if number != epoch.number {
-            // Another machine's clock counts now.
+            // Another machine's clock is in use.
             return Ok(());
         }
         let now = epoch.now();
         let reached: Option<String> = connection
             .prepare_cached("SELECT name FROM holds WHERE name > ?1 ORDER BY name LIMIT 1 OFFSET ?2")?
-            .query_row(params![at, ROWS], |row| row.get(0))
+            .query_row(params![at, ROWS_PER_STEP], |row| row.get(0))
             .optional()?;
         sweep_range(connection, now, &at, reached.as_deref())?;
         let reached = reached.unwrap_or_default();
@@ -70,7 +70,7 @@ impl Sweeper {
     }
 }
 
-/// A lease is forgotten when it is over, and the clock has passed its fences.
+/// A lease is removed when it is over and the clock has passed its fences.
 fn sweep_range(connection: &Connection, now: StoreTime, after: &str, to: Option<&str>) -> Result<()> {
     let (time, fence) = (signed(now.as_nanos()), signed(Fence::at(now).get()));
     connection
@@ -80,7 +80,7 @@ fn sweep_range(connection: &Connection, now: StoreTime, after: &str, to: Option<
         )?
         .execute(params![after, to, time, fence])?;
     if to.is_none() {
-        // Once around: the small tables.
+        // At the end of a round: the small tables.
         connection.prepare_cached("DELETE FROM waiters WHERE until <= ?1")?.execute([time])?;
         connection
             .prepare_cached("DELETE FROM names WHERE lingers_until <= ?1 AND last < ?2")?
@@ -89,11 +89,11 @@ fn sweep_range(connection: &Connection, now: StoreTime, after: &str, to: Option<
     Ok(())
 }
 
-/// Gives room that is not needed any more back to the disk.
+/// Returns free pages to the disk.
 fn shrink(connection: &Connection) -> Result<()> {
     let free: i64 = connection.prepare_cached("PRAGMA freelist_count")?.query_row([], |row| row.get(0))?;
-    if free > SPARE_PAGES {
-        let mut vacuum = connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
+    if free > SPARE_PAGES_MAX {
+        let mut vacuum = connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES_PER_STEP})"))?;
         let mut pages = vacuum.query([])?;
         while pages.next()?.is_some() {}
     }
@@ -114,12 +114,12 @@ mod tests {
         connection.execute_batch(fill).unwrap();
         let free = || connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0)).unwrap();
         let before = free();
-        assert!(before > SPARE_PAGES && before <= SPARE_PAGES + 2 * PAGES, "{before}");
+        assert!(before > SPARE_PAGES_MAX && before <= SPARE_PAGES_MAX + 2 * PAGES_PER_STEP, "{before}");
         shrink(&connection).unwrap();
-        assert_eq!(free(), before - PAGES);
+        assert_eq!(free(), before - PAGES_PER_STEP);
         shrink(&connection).unwrap();
         let kept = free();
-        assert!(kept <= SPARE_PAGES, "{kept}");
+        assert!(kept <= SPARE_PAGES_MAX, "{kept}");
         shrink(&connection).unwrap();
         assert_eq!(free(), kept, "some are kept for later");
     }

@@ -1,12 +1,12 @@
-//! What must not be closed in a child of `fork`: SQLite's connection is its parent's.
+//! Values that must not be closed in a forked child: SQLite's connection belongs to the parent.
 
 use std::ops::{Deref, DerefMut};
 
 use leasehold_clock::fork::Process;
 
-/// A value that is dropped only in the process that made it, and forgotten in a child that was forked from it.
+/// A value that is dropped only in the process that created it. A forked child leaks it.
 pub(crate) struct Unforked<T> {
-    /// There until it is dropped.
+    /// Present until it is dropped.
     value: Option<T>,
     process: Process,
 }

@@ -1,12 +1,13 @@
-//! How SQLite opens files for this store: through [`Site::open`], so that it never opens, and never gives away, what others put at
-//! the paths it uses.
+//! How SQLite opens files for this store: through [`Site::open`], so that it never opens, or changes the rights of,
+//! files that another user put at its paths.
 //!
-//! SQLite opens by path. As root it gives the log and its index to the owner of the file, and it gives both the file's mode, which with an
-//! access list is more than the group has. SQLite lets programs replace these system calls, for the whole process: ours act only inside
-//! [`within`], on that thread and for those paths, and pass every other call on. The store has an entry of its own in SQLite's list of file systems, whose pauses end with the caller's patience, and which
-//! passes over a journal that a stranger put beside the file: nobody without rights on a file can have written to it.
+//! SQLite opens by path. As root it gives the log and its index to the owner of the file. It also gives both the file's
+//! mode, which with an access list is more than the group has. SQLite lets programs replace these system calls for the
+//! whole process. Ours act only inside [`within`], on that thread and for those paths, and pass every other call on.
+//! The store has its own entry in SQLite's list of file systems: its pauses end with the caller's patience, and it
+//! ignores a journal that another user put beside the file.
 //!
-//! The only place in this crate with `unsafe`: docs/decisions/0014-opening-files.md says why.
+//! The only module of this crate with `unsafe`: see docs/decisions/0014-opening-files.md.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -23,9 +24,9 @@ use rustix::io::Errno;
 use crate::directory::{Refusal, Site};
 use crate::{database, error};
 
-/// The name in SQLite's list of file systems.
+/// Name in SQLite's list of file systems.
 const NAME: &CStr = c"leasehold";
-/// What SQLite puts behind the path of a file, for those that it opens beside it.
+/// What SQLite appends to the path of the file for the files beside it.
 const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", JOURNAL];
 const JOURNAL: &str = "-journal";
 
@@ -34,7 +35,7 @@ type ChangeOwner = unsafe extern "C" fn(c_int, libc::uid_t, libc::gid_t) -> c_in
 type ChangeMode = unsafe extern "C" fn(c_int, libc::mode_t) -> c_int;
 type Look = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *const c_char, c_int, *mut c_int) -> c_int;
 
-/// What was there before.
+/// The original functions.
 struct System {
     open: Open,
     change_owner: ChangeOwner,
@@ -49,7 +50,7 @@ thread_local! {
     static OPENING: RefCell<Option<Opening>> = const { RefCell::new(None) };
 }
 
-/// What this thread opens just now.
+/// What this thread is opening.
 struct Opening {
     site: Arc<Site>,
     path: Vec<u8>,
@@ -57,10 +58,10 @@ struct Opening {
     refused: Option<Error>,
 }
 
-/// Lets SQLite open the files of a site, on this thread; answers what came of it, and why a file was refused, if one was.
+/// Lets SQLite open the files of a site on this thread. Returns the result, and why a file was refused, if one was.
 pub(crate) fn within<T>(site: &Arc<Site>, work: impl FnOnce(&CStr) -> T) -> Result<(T, Option<Error>), Error> {
     if !IS_INSTALLED.get_or_init(|| install().is_some()) {
-        return Err(Error::new(ErrorKind::Internal, "open", "SQLite does not let its system calls be replaced")
+        return Err(Error::new(ErrorKind::Internal, "open", "cannot replace SQLite's system calls")
             .with_hint("please report this as a bug of leasehold"));
     }
     let path = site.path("").as_os_str().as_bytes().to_owned();
@@ -73,7 +74,7 @@ pub(crate) fn within<T>(site: &Arc<Site>, work: impl FnOnce(&CStr) -> T) -> Resu
     Ok((done, refused))
 }
 
-/// Puts back what was there, also where the work panics.
+/// Restores the previous value, even after a panic.
 struct Restore(Option<Opening>);
 
 impl Drop for Restore {
@@ -84,8 +85,8 @@ impl Drop for Restore {
 
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 fn install() -> Option<()> {
-    // SAFETY: SQLite is linked into this program. What `sqlite3_vfs_find` answers lives as long as the process, and so does the copy
-    // that is registered. The types of the system calls are those that SQLite's documentation and source give them.
+    // SAFETY: SQLite is linked into this program. The result of `sqlite3_vfs_find` lives as long as the process, and so
+    // does the registered copy. The types of the system calls are those in SQLite's documentation and source.
     unsafe {
         let unix = ffi::sqlite3_vfs_find(c"unix".as_ptr()).as_mut()?;
         let (get, set) = (unix.xGetSystemCall?, unix.xSetSystemCall?);
@@ -120,7 +121,7 @@ fn install() -> Option<()> {
 /// SQLite opens a file.
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
-    // SAFETY: SQLite hands over a text that ends in zero.
+    // SAFETY: SQLite passes a NUL-terminated string.
     let wanted = unsafe { CStr::from_ptr(path) };
     match open_here(wanted.to_bytes(), flags) {
         Some(Ok(open)) => open,
@@ -129,14 +130,14 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
             -1
         }
         None => match SYSTEM.get() {
-            // SAFETY: the call that was there before, with what it was to get.
+            // SAFETY: the original function, with its own arguments.
             Some(system) => unsafe { (system.open)(path, flags, mode) },
             None => -1,
         },
     }
 }
 
-/// Opens what is ours to open now: a path of the site on this thread.
+/// Opens a path of the site that this thread is opening.
 fn open_here(wanted: &[u8], flags: c_int) -> Option<Result<c_int, Errno>> {
     let here = |opening: &RefCell<Option<Opening>>| {
         let mut opening = opening.try_borrow_mut().ok()?;
@@ -148,13 +149,13 @@ fn open_here(wanted: &[u8], flags: c_int) -> Option<Result<c_int, Errno>> {
             Err(Refusal::System(fault)) => {
                 if error::is_limit(fault) {
                     let path = opening.site.path(suffix);
-                    opening.refused.get_or_insert(error::place("the file cannot be opened:", &path, fault.into()));
+                    opening.refused.get_or_insert(error::io_failed("cannot open the file", &path, fault.into()));
                 }
                 Err(fault)
             }
             Err(Refusal::Unfit(error)) => {
                 opening.refused.get_or_insert(error);
-                // With this one SQLite does not try again to read what it could not write.
+                // After this error SQLite does not retry for reading what it could not write.
                 Err(Errno::ISDIR)
             }
         })
@@ -162,24 +163,24 @@ fn open_here(wanted: &[u8], flags: c_int) -> Option<Result<c_int, Errno>> {
     OPENING.try_with(here).ok().flatten()
 }
 
-/// SQLite looks whether a file is there.
+/// SQLite checks whether a file exists.
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 unsafe extern "C" fn look(vfs: *mut ffi::sqlite3_vfs, path: *const c_char, what: c_int, found: *mut c_int) -> c_int {
-    // SAFETY: SQLite hands over a text that ends in zero.
+    // SAFETY: SQLite passes a NUL-terminated string.
     let wanted = unsafe { CStr::from_ptr(path) };
     match SYSTEM.get() {
         Some(_) if is_strangers_journal(wanted.to_bytes()) => {
-            // SAFETY: SQLite hands over where the answer goes.
+            // SAFETY: SQLite passes where to store the result.
             unsafe { *found = 0 };
             ffi::SQLITE_OK
         }
-        // SAFETY: the call that was there before, with what it was to get.
+        // SAFETY: the original function, with its own arguments.
         Some(system) => unsafe { (system.look)(vfs, path, what, found) },
         None => ffi::SQLITE_IOERR_ACCESS,
     }
 }
 
-/// Whether it is a journal beside the file of this thread's site that cannot be SQLite's. Where that is not known, it may be.
+/// Whether this is a journal beside the site's file that cannot be SQLite's. If that is unknown, it may be.
 fn is_strangers_journal(wanted: &[u8]) -> bool {
     let here = |opening: &RefCell<Option<Opening>>| {
         let opening = opening.try_borrow().ok()?;
@@ -191,11 +192,11 @@ fn is_strangers_journal(wanted: &[u8]) -> bool {
     OPENING.try_with(here).ok().flatten().unwrap_or(false)
 }
 
-/// SQLite gives a file to the owner of another one. Ours stay whose they are.
+/// SQLite gives a file to the owner of another one. Ours keep their owner.
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 unsafe extern "C" fn change_owner(file: c_int, user: libc::uid_t, group: libc::gid_t) -> c_int {
     match SYSTEM.get() {
-        // SAFETY: the call that was there before, with what it was to get.
+        // SAFETY: the original function, with its own arguments.
         Some(system) if !is_opening() => unsafe { (system.change_owner)(file, user, group) },
         _ => 0,
     }
@@ -205,18 +206,18 @@ unsafe extern "C" fn change_owner(file: c_int, user: libc::uid_t, group: libc::g
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 unsafe extern "C" fn change_mode(file: c_int, mode: libc::mode_t) -> c_int {
     match SYSTEM.get() {
-        // SAFETY: the call that was there before, with what it was to get.
+        // SAFETY: the original function, with its own arguments.
         Some(system) if !is_opening() => unsafe { (system.change_mode)(file, mode) },
         _ => 0,
     }
 }
 
-/// Whether this thread opens files of a site just now.
+/// Whether this thread is opening files of a site.
 fn is_opening() -> bool {
     OPENING.try_with(|opening| opening.try_borrow().is_ok_and(|opening| opening.is_some())).unwrap_or(false)
 }
 
-/// SQLite waits for others. It cannot be told to give up, but not to wait any longer: then it gives up by itself.
+/// SQLite waits for other processes. It cannot be made to give up, but without pauses it gives up by itself.
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 unsafe extern "C" fn pause(_: *mut ffi::sqlite3_vfs, micros: c_int) -> c_int {
     let wanted = Duration::from_micros(u64::try_from(micros).unwrap_or_default());
@@ -226,7 +227,7 @@ unsafe extern "C" fn pause(_: *mut ffi::sqlite3_vfs, micros: c_int) -> c_int {
 
 #[allow(unsafe_code, reason = "docs/decisions/0014-opening-files.md")]
 fn set_errno(fault: Errno) {
-    // SAFETY: the address of this thread's own number.
+    // SAFETY: the address of this thread's own `errno`.
     unsafe {
         #[cfg(target_os = "linux")]
         let errno = libc::__errno_location();

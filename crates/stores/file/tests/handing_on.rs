@@ -1,4 +1,5 @@
-//! What proves that a process lives, handed on to another. Alone in its process: the duplicates are of everything it has.
+//! The proof that a process lives, handed on to another process. A test program of its own: the duplicates cover
+//! everything in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,20 +31,20 @@ fn is_granted(store: &File, client: u64, kept: bool) -> bool {
 }
 
 #[test]
-fn a_holder_lives_as_long_as_anybody_has_its_file() {
+fn a_holder_lives_as_long_as_its_file_is_open() {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { path: folder.path().join("locks.db"), liveness: true, create: true };
     let store = File::connect(&config).unwrap();
     assert!(is_granted(&store, 1, true));
     let handed = leasehold_file::live_files().unwrap();
     assert_eq!(handed.len(), 1);
-    // The process goes, without a word: only its descriptors are closed.
+    // The process ends without a release: only its descriptors are closed.
     let live = folder.path().join("locks.db.d").join(format!("{}.live", ClientId([7, 1])));
     std::fs::rename(&live, live.with_extension("kept")).unwrap();
     drop(store);
     std::fs::rename(live.with_extension("kept"), &live).unwrap();
     let other = File::connect(&config).unwrap();
-    assert!(!is_granted(&other, 2, false), "somebody still has the file");
+    assert!(!is_granted(&other, 2, false), "another descriptor is still open");
     drop(handed);
     assert!(is_granted(&other, 2, false));
 }

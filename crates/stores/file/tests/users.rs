@@ -1,7 +1,7 @@
-//! Other users on the same machine: what they can reach of each other's files through a store, which is nothing.
+//! Other users on the same machine: through a store, they reach none of each other's files.
 //!
-//! They need root and `setpriv`. Without them they do nothing, unless LEASEHOLD_TEST_ALL is set, as `scripts/test` does: then that is
-//! a failure.
+//! These tests need root and `setpriv`. Without them they do nothing, unless LEASEHOLD_TEST_ALL is set, as in
+//! `scripts/test`: then they fail.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -22,7 +22,7 @@ const BOB: u32 = 4002;
 const GROUP: u32 = 4711;
 const SECRET: &str = "of root alone, and to stay as it is";
 
-/// What a test tells the copy of itself that runs as another user.
+/// Tells the copy of this program that runs as another user what to do.
 const ROLE: &str = "LEASEHOLD_TEST_ROLE";
 const PATH: &str = "LEASEHOLD_TEST_PATH";
 
@@ -33,12 +33,12 @@ fn has_users() -> bool {
     ready
 }
 
-/// A folder of root's, with a secret in it and a copy of this program that every user can run.
-struct Machine {
+/// A directory of root's with a secret in it, and a copy of this program that every user can run.
+struct SharedMachine {
     folder: tempfile::TempDir,
 }
 
-impl Machine {
+impl SharedMachine {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -68,7 +68,7 @@ impl Machine {
         path
     }
 
-    /// The folder that docs/file.md tells to make.
+    /// The folder that docs/file.md recommends.
     fn shared(&self) -> PathBuf {
         self.folder("shared", 0, GROUP, 0o2770)
     }
@@ -82,7 +82,7 @@ impl Machine {
         command
     }
 
-    /// Another user takes a lock and gives it back.
+    /// Another user takes a lock and releases it.
     fn takes(&self, user: u32, path: &Path) -> Output {
         self.command(user, "take", path).output().unwrap()
     }
@@ -102,9 +102,9 @@ fn is_untouched(path: &Path, group: u32) {
 struct Attacker(Child);
 
 impl Attacker {
-    fn start(machine: &Machine, role: &str, path: &Path) -> Self {
+    fn start(machine: &SharedMachine, role: &str, path: &Path) -> Self {
         let mut child = machine.command(MALLORY, role, path).spawn().unwrap();
-        // It says when it has begun.
+        // It reports when it has begun.
         let (mut seen, mut byte) = (String::new(), [0]);
         while !seen.contains("begun") {
             assert_eq!(child.stdout.as_mut().unwrap().read(&mut byte).unwrap(), 1, "{seen}");
@@ -125,7 +125,7 @@ fn config(path: &Path) -> Config {
     Config { path: path.to_owned(), liveness: true, create: true }
 }
 
-/// Takes a lock, waits for another name, and gives all back: everything that a client makes and opens.
+/// Takes a lock, waits for another name, and releases everything: all that a client creates and opens.
 fn take(path: &Path) -> Result<(), Error> {
     let store = File::connect(&config(path))?;
     let request = RequestId { client: ClientId([u64::from(std::process::id()), rand()]), number: 1 };
@@ -190,7 +190,7 @@ fn is_refused(path: &Path, words: &str) {
     assert!(error.to_string().contains(words) && error.hint().is_some(), "{error}");
 }
 
-/// Looks what is held, with the right to read alone.
+/// Lists the locks with read permission only.
 fn look(path: &Path) {
     let store = leasehold_file::connect(&config(path)).unwrap();
     let held = done(store.list(String::new(), None, 10)).unwrap().result;
@@ -204,7 +204,7 @@ fn look(path: &Path) {
     );
 }
 
-/// What the copies of this program do that run as other users.
+/// Roles of the copies of this program that run as other users.
 #[test]
 fn role() {
     let (Ok(role), Some(path)) = (std::env::var(ROLE), std::env::var_os(PATH).map(PathBuf::from)) else { return };
@@ -220,7 +220,7 @@ fn role() {
     }
 }
 
-/// Takes a lock with ever more files to be had, and never panics.
+/// Takes a lock with ever more available descriptors, and never panics.
 fn take_with_few_files(path: &Path) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let whole = getrlimit(Resource::Nofile);
@@ -238,24 +238,24 @@ fn take_with_few_files(path: &Path) {
     assert!(failed > 0 && hinted * 2 > failed, "{hinted} of {failed} say what is missing");
 }
 
-/// Keeps everybody from the file, with the right to read alone: a lock on the index of its log.
+/// Blocks the file with read permission only: with a lock on the index of its log.
 fn block(path: &Path) {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::libc::{F_RDLCK, SEEK_SET, flock};
     let index = fs::File::open(path.with_extension("db-shm")).unwrap();
     let [l_type, l_whence] = [F_RDLCK, SEEK_SET].map(|constant| i16::try_from(constant).unwrap());
-    // Those that SQLite has for a write, a checkpoint and a recovery.
+    // The locks that SQLite needs for a write, a checkpoint and a recovery.
     fcntl(&index, FcntlArg::F_SETLK(&flock { l_type, l_whence, l_start: 120, l_len: 3, l_pid: 0 })).unwrap();
     println!("begun");
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// Has the kernel ask this process before anybody else may open a file, and never answers.
+/// Takes a lease, so that the kernel asks this process before any other may open a file, and never answers.
 #[allow(unsafe_code, reason = "there is no other way to a lease")]
 fn lease(path: &Path) {
     use std::os::fd::AsRawFd;
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
-    // SAFETY: both calls have no other effect than on this process, which goes on without the signal.
+    // SAFETY: both calls affect only this process, which continues without the signal.
     unsafe {
         nix::libc::signal(nix::libc::SIGIO, nix::libc::SIG_IGN);
         assert_eq!(nix::libc::fcntl(file.as_raw_fd(), nix::libc::F_SETLEASE, nix::libc::F_WRLCK), 0);
@@ -264,7 +264,7 @@ fn lease(path: &Path) {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// Puts a file of root's in the place of the log and of its index, and takes it back, as fast as it can.
+/// Replaces the log and its index by a file of root's and back, as fast as it can.
 fn swap_logs(folder: &Path) {
     println!("begun");
     let at = |name: &str| folder.join(name);
@@ -278,7 +278,8 @@ fn swap_logs(folder: &Path) {
     }
 }
 
-/// Puts links in the way of everything that is opened, made or changed, as fast as it can, and real things in between.
+/// Puts links in the place of everything that is opened, created or changed, as fast as it can, alternating with real
+/// files.
 fn swap(folder: &Path) {
     println!("begun");
     let secret = folder.parent().unwrap().join("secret");
@@ -310,7 +311,7 @@ fn a_journal_of_a_stranger_stops_no_store_that_is_there() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let path = machine.folder("open", 0, 0, 0o1777).join("locks.db");
     let taken = machine.takes(BOB, &path);
     assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
@@ -320,15 +321,15 @@ fn a_journal_of_a_stranger_stops_no_store_that_is_there() {
     assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
     let left = (fs::read_to_string(&journal).unwrap(), fs::metadata(&journal).unwrap().uid());
     assert_eq!(left, (content.to_owned(), MALLORY));
-    // One that may be SQLite's own is not passed over.
+    // One that may be SQLite's own is not ignored.
     chown(&journal, Some(BOB), None).unwrap();
     let refused = machine.takes(BOB, &path);
     let why = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && why.contains("no journal but its log"), "{why}");
+    assert!(!refused.status.success() && why.contains("no rollback journal"), "{why}");
     assert_eq!(fs::read_to_string(&journal).unwrap(), content);
 }
 
-/// Gives another user the right to write in a folder, as `setfacl -m u:USER:rwx` does.
+/// Gives another user write permission on a folder, as `setfacl -m u:USER:rwx` does.
 fn let_write(folder: &Path, user: u32) {
     set_list(folder, user, 5);
 }
@@ -349,14 +350,14 @@ fn no_path_leads_through_a_folder_that_an_access_list_opens() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let open = machine.folder("open", 0, 0, 0o755);
     machine.folder("open/next", 0, 0, 0o700);
     let path = open.join("next/locks.db");
     let_write(&open, BOB);
-    is_refused(&path, "can put another folder in the place of the next one");
+    is_refused(&path, "can replace the next folder");
     assert_eq!(fs::read_dir(open.join("next")).unwrap().count(), 0);
-    // As without a list: where nobody can take the next folder away.
+    // As without a list: the next folder cannot be replaced.
     fs::set_permissions(&open, Permissions::from_mode(0o1775)).unwrap();
     take(&path).unwrap();
 }
@@ -366,8 +367,8 @@ fn what_an_access_list_gives_to_one_user_is_not_given_to_the_group() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
-    // An empty file tells who may use the store; the log of a store that is there is made again.
+    let machine = SharedMachine::new();
+    // The mode of an empty file decides who may use the store; the log of an existing store is created again.
     for (folder, is_made, private) in
         [("new", false, &["", "-wal", "-shm", ".d"][..]), ("old", true, &["-wal", "-shm"])]
     {
@@ -395,7 +396,7 @@ fn a_group_shares_a_folder_of_roots() {
         return;
     }
     for prepared in [false, true] {
-        let machine = Machine::new();
+        let machine = SharedMachine::new();
         let path = machine.shared().join("locks.db");
         if prepared {
             machine.put("shared/locks.db", "", 0, GROUP, 0o660);
@@ -419,7 +420,7 @@ fn a_new_file_is_of_its_user_alone() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let path = machine.at("new/folder/locks.db");
     take(&path).unwrap();
     for (name, mode) in
@@ -436,7 +437,7 @@ fn the_folders_and_links_of_others_are_refused() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let home = machine.folder("mallory", MALLORY, MALLORY, 0o755);
     machine.folder("mallory/roots", 0, 0, 0o755);
     machine.folder("target", 0, 0, 0o755);
@@ -447,11 +448,11 @@ fn the_folders_and_links_of_others_are_refused() {
         symlink(machine.at(target), temporary.join(link)).unwrap();
         std::os::unix::fs::lchown(temporary.join(link), Some(MALLORY), Some(MALLORY)).unwrap();
     }
-    is_refused(&temporary.join("file.db"), "is a link");
-    is_refused(&temporary.join("folder/locks.db"), "is a link");
+    is_refused(&temporary.join("file.db"), "is an untrusted link");
+    is_refused(&temporary.join("folder/locks.db"), "is an untrusted link");
     let open = machine.folder("open", 0, 0, 0o777);
-    is_refused(&open.join("locks.db"), "every user can replace");
-    is_refused(&open.join("new/locks.db"), "every user can replace");
+    is_refused(&open.join("locks.db"), "every user can replace files");
+    is_refused(&open.join("new/locks.db"), "every user can replace files");
     for empty in [&open, &machine.at("target"), &machine.at("mallory/roots")] {
         assert_eq!(fs::read_dir(empty).unwrap().count(), 0, "{}", empty.display());
     }
@@ -462,7 +463,7 @@ fn a_link_of_ones_own_is_followed() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let temporary = machine.folder("temporary", 0, 0, 0o1777);
     machine.folder("target", 0, 0, 0o755);
     symlink(machine.at("target"), temporary.join("folder")).unwrap();
@@ -475,7 +476,7 @@ fn in_a_folder_of_everybody_a_file_is_its_makers_alone() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let temporary = machine.folder("temporary", 0, 0, 0o1777);
     let (mine, bobs) = (temporary.join("mine.db"), temporary.join("bobs.db"));
     take(&mine).unwrap();
@@ -485,7 +486,7 @@ fn in_a_folder_of_everybody_a_file_is_its_makers_alone() {
     }
     assert!(!machine.takes(MALLORY, &bobs).status.success());
     is_refused(&bobs, "belongs to another user (id 4002)");
-    // Names that somebody took before.
+    // Names that were taken before.
     for (store, taken) in
         [("one.db", "one.db-wal"), ("two.db", "two.db-shm"), ("three.db", "three.db"), ("four.db", "four.db")]
     {
@@ -493,7 +494,7 @@ fn in_a_folder_of_everybody_a_file_is_its_makers_alone() {
         machine.put(&format!("temporary/{taken}"), content, MALLORY, MALLORY, 0o666);
         let path = temporary.join(store);
         match taken {
-            // Root may remove what was left of a file that is not there.
+            // Root may remove what was left of a removed file.
             "one.db-wal" | "two.db-shm" => {
                 assert!(!machine.takes(BOB, &path).status.success(), "{taken}");
             }
@@ -509,7 +510,7 @@ fn in_a_folder_of_everybody_a_file_is_its_makers_alone() {
     is_refused(&temporary.join("five.db"), "belongs to another user (id 4001)");
 }
 
-/// Each thing that SQLite or this store opens is a way to another file.
+/// Each thing that SQLite or this store opens could lead to another file.
 #[test]
 fn nothing_is_reached_through_links_that_a_member_put_there() {
     if !has_users() {
@@ -519,7 +520,7 @@ fn nothing_is_reached_through_links_that_a_member_put_there() {
         for name in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db-journal", "locks.db.d", "locks.db.d/opening"]
         {
             for used in [false, true] {
-                let machine = Machine::new();
+                let machine = SharedMachine::new();
                 let path = machine.shared().join("locks.db");
                 if used {
                     assert!(machine.takes(MALLORY, &path).status.success());
@@ -536,7 +537,7 @@ fn nothing_is_reached_through_links_that_a_member_put_there() {
                 } else {
                     symlink(machine.at("secret"), &link).unwrap();
                 }
-                // Some of it is in nobody's way.
+                // Some of it blocks no one.
                 let _ = take(&path);
                 let _ = machine.takes(BOB, &path);
                 machine.secret_is_untouched();
@@ -545,37 +546,37 @@ fn nothing_is_reached_through_links_that_a_member_put_there() {
     }
 }
 
-/// A file of root's in the same folder, moved by a member of the group, who may do that, to where root would hand it over.
+/// A file of root's in the same folder, moved by a member of the group to where root would hand it over.
 #[test]
 fn a_file_that_is_no_log_is_not_taken_for_one() {
     if !has_users() {
         return;
     }
     for name in ["locks.db-wal", "locks.db-shm"] {
-        let machine = Machine::new();
+        let machine = SharedMachine::new();
         let path = machine.shared().join("locks.db");
         assert!(machine.takes(MALLORY, &path).status.success());
         let moved = machine.put(&format!("shared/{name}"), SECRET, 0, GROUP, 0o600);
-        is_refused(&path, "was left as it is");
+        is_refused(&path, "it was left unchanged");
         is_untouched(&moved, GROUP);
     }
 }
 
-/// An empty private folder of root's, moved by a member of the group, who may do that, to where the store has its own.
+/// An empty private folder of root's, moved by a member of the group to where the store has its own.
 #[test]
 fn a_folder_that_stands_there_already_is_not_given_to_the_group() {
     if !has_users() {
         return;
     }
     for is_made in [true, false] {
-        let machine = Machine::new();
+        let machine = SharedMachine::new();
         let path = machine.shared().join("locks.db");
         if is_made {
             assert!(machine.takes(MALLORY, &path).status.success());
             fs::remove_dir_all(machine.at("shared/locks.db.d")).unwrap();
         }
         let vault = machine.folder("shared/locks.db.d", 0, 0, 0o700);
-        is_refused(&path, "locks.db.d is needed for the processes that use the file, but is somebody else's");
+        is_refused(&path, "locks.db.d is needed for the processes that use the file, but is not leasehold's");
         let found = fs::symlink_metadata(&vault).unwrap();
         assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (0, 0, 0o700));
         assert_eq!(fs::read_dir(&vault).unwrap().count(), 0);
@@ -587,7 +588,7 @@ fn a_folder_that_stands_there_already_is_not_given_to_the_group() {
     }
 }
 
-/// What somebody keeps beside a file that is not there yet, or is empty, is nobody's to remove.
+/// Files beside a store that does not exist yet, or is empty, must not be removed.
 #[test]
 fn files_that_stand_beside_a_new_file_are_left() {
     if !has_users() {
@@ -595,13 +596,14 @@ fn files_that_stand_beside_a_new_file_are_left() {
     }
     for suffix in ["-wal", "-shm", "-journal"] {
         for (is_shared, owner) in [(false, 0), (true, 0), (false, MALLORY)] {
-            let machine = Machine::new();
+            let machine = SharedMachine::new();
             let folder = if is_shared { machine.shared() } else { machine.folder("shared", 0, 0, 0o1777) };
             let path = folder.join("data");
             let (first, other) = (format!("shared/data{suffix}"), machine.at("shared/data-wal"));
             let beside = machine.put(&first, SECRET, owner, 0, 0o600);
             if suffix == "-shm" {
-                // A log of a file that is gone, which could be removed; nothing is, where something else is refused.
+                // The log of a removed file, which could be removed; but if anything else is refused, nothing is
+                // removed.
                 fs::write(&other, 0x377f_0682_u32.to_be_bytes()).unwrap();
             }
             is_refused(&path, &format!("data{suffix} "));
@@ -619,14 +621,14 @@ fn files_that_stand_beside_a_new_file_are_left() {
     }
 }
 
-/// The kernel would keep everybody else waiting for 45 seconds.
+/// The kernel would make everyone else wait for 45 seconds.
 #[test]
 fn a_lease_on_a_file_is_not_waited_for_beyond_the_patience() {
     if !has_users() {
         return;
     }
     for suffix in ["", "-wal", "-shm"] {
-        let machine = Machine::new();
+        let machine = SharedMachine::new();
         let path = machine.shared().join("locks.db");
         assert!(machine.takes(MALLORY, &path).status.success());
         let leased = machine.at(&format!("shared/locks.db{suffix}"));
@@ -636,25 +638,25 @@ fn a_lease_on_a_file_is_not_waited_for_beyond_the_patience() {
         let error = take(&path).unwrap_err();
         assert!(since.elapsed() < Duration::from_secs(20), "{suffix}: {:?}", since.elapsed());
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{suffix}: {error}");
-        assert!(error.to_string().contains("(a lease, F_SETLEASE)") && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains("(with a lease, F_SETLEASE)") && error.hint().is_some(), "{error}");
         drop(attacker);
         take(&path).unwrap();
     }
 }
 
-/// A member of the group could give another folder of root's that name.
+/// A member of the group could move another folder of root's there.
 #[test]
 fn a_path_through_a_folder_of_a_group_is_refused() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let shared = machine.shared();
     let private = machine.folder("shared/private", 0, 0, 0o700);
     for path in ["private/locks.db", "new/locks.db"] {
         is_refused(
             &shared.join(path),
-            "where others (its group, id 4711, or an access list's users) can put another folder in the place of the next one",
+            "where other users (its group, id 4711, or users in its access list) can replace the next folder",
         );
     }
     assert!(!shared.join("new").exists() && fs::read_dir(&private).unwrap().next().is_none());
@@ -662,7 +664,7 @@ fn a_path_through_a_folder_of_a_group_is_refused() {
     for path in ["private/locks.db", "new/locks.db"] {
         take(&shared.join(path)).unwrap();
     }
-    // A group of the user's own, as many systems make for each user, and that of root are no others.
+    // A user's own group, as many systems create for each user, and that of root do not count as others.
     for (user, group) in [(BOB, BOB), (0, 0)] {
         let own = machine.folder(&format!("own-{user}"), user, group, 0o775);
         let path = own.join("new/locks.db");
@@ -671,13 +673,13 @@ fn a_path_through_a_folder_of_a_group_is_refused() {
     }
 }
 
-/// A log that belongs to root stays root's, though the file is a member's.
+/// A log that belongs to root stays root's, even if the file belongs to a member.
 #[test]
 fn root_gives_no_file_away() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let path = machine.shared().join("locks.db");
     assert!(machine.takes(MALLORY, &path).status.success());
     let others = ["locks.db-wal", "locks.db-shm"].map(|name| machine.at("shared").join(name));
@@ -693,22 +695,22 @@ fn an_empty_file_of_a_member_is_refused() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let path = machine.shared().join("locks.db");
     machine.put("shared/locks.db", "", MALLORY, GROUP, 0o666);
     is_refused(&path, "belongs to another user (id 4001)");
     assert!(machine.takes(MALLORY, &path).status.success(), "it is its own");
 }
 
-/// Everything is swapped for links and other files while root and a member use the store: whatever comes of that for them, no file is
-/// changed, and none is made elsewhere.
+/// Everything is swapped for links and other files while root and a member use the store: whatever happens to their
+/// calls, no other file is changed or created.
 #[test]
 fn swaps_while_the_file_is_used_reach_nothing() {
     if !has_users() {
         return;
     }
     for role in ["swap", "swap logs"] {
-        let machine = Machine::new();
+        let machine = SharedMachine::new();
         let folder = machine.shared();
         let path = folder.join("locks.db");
         assert!(machine.takes(MALLORY, &path).status.success());
@@ -721,7 +723,7 @@ fn swaps_while_the_file_is_used_reach_nothing() {
         drop(attacker);
         assert!(refused > 0, "nothing was swapped");
         machine.secret_is_untouched();
-        // Wherever it lies by now.
+        // Wherever it was moved.
         let names = ["private", "locks.db-wal", "locks.db-shm"].map(|name| folder.join(name));
         let is_private = |path: &&PathBuf| {
             fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
@@ -736,13 +738,13 @@ fn swaps_while_the_file_is_used_reach_nothing() {
     }
 }
 
-/// The folder on the way is swapped for a link to another folder of root's, and back.
+/// A folder on the path is swapped for a link to another folder of root's, and back.
 #[test]
 fn a_folder_that_is_replaced_while_the_store_is_open_is_noticed() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let shared = machine.folder("shared", 0, GROUP, 0o3770);
     let inner = machine.folder("shared/inner", 0, 0, 0o755);
     let target = machine.folder("target", 0, 0, 0o755);
@@ -753,7 +755,7 @@ fn a_folder_that_is_replaced_while_the_store_is_open_is_noticed() {
     symlink(&target, &inner).unwrap();
     std::os::unix::fs::lchown(&inner, Some(MALLORY), Some(MALLORY)).unwrap();
     let error = done(store.inspect(name())).unwrap_err();
-    assert!(error.kind() == ErrorKind::Unfit && error.to_string().contains("is a link"), "{error}");
+    assert!(error.kind() == ErrorKind::Unfit && error.to_string().contains("is an untrusted link"), "{error}");
     fs::remove_file(&inner).unwrap();
     machine.folder("shared/inner", MALLORY, MALLORY, 0o755);
     let error = done(store.inspect(name())).unwrap_err();
@@ -761,13 +763,13 @@ fn a_folder_that_is_replaced_while_the_store_is_open_is_noticed() {
     assert_eq!((fs::read_dir(&target).unwrap().count(), fs::read_dir(&inner).unwrap().count()), (0, 0));
 }
 
-/// Also while nobody has the file open.
+/// Even if no process has the file open.
 #[test]
-fn who_may_read_the_file_sees_what_is_held() {
+fn a_user_who_may_read_the_file_sees_the_locks() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let path = machine.folder("readable", 0, 0, 0o755).join("locks.db");
     let store = File::connect(&config(&path)).unwrap();
     let request = RequestId { client: ClientId([1, 2]), number: 1 };
@@ -792,7 +794,7 @@ fn a_file_that_others_keep_busy_is_unreachable() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let path = machine.folder("readable", 0, 0, 0o755).join("locks.db");
     let store = File::connect(&config(&path)).unwrap();
     fs::set_permissions(machine.at("readable/locks.db-shm"), Permissions::from_mode(0o644)).unwrap();
@@ -818,7 +820,7 @@ fn with_few_files_an_error_says_so() {
     if !has_users() {
         return;
     }
-    let machine = Machine::new();
+    let machine = SharedMachine::new();
     let path = machine.shared().join("locks.db");
     let taken = machine.command(BOB, "few files", &path).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

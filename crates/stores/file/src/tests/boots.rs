@@ -1,4 +1,4 @@
-//! Restarts of the machine, loss of power, and files that came from another machine.
+//! Restarts of the machine, power loss, and files from another machine.
 
 use leasehold_core::ErrorKind;
 
@@ -16,7 +16,7 @@ fn a_restart_of_the_machine_frees_everything_and_fences_go_on() {
     assert_eq!(renew(&store, &one, before.block.first).unwrap(), Renewed::Lost);
 }
 
-/// The power goes, everything that was not synced is gone, and the wall clock starts in 2020.
+/// After a power loss everything that was not synced is gone, and the wall clock starts in 2020.
 #[test]
 fn fences_grow_over_a_loss_of_power_with_a_lost_clock() {
     let mut bench = Bench::new();
@@ -53,18 +53,18 @@ fn the_ceiling_is_raised_before_a_fence_passes_it() {
     assert_eq!(grant.block.first, ahead.plus(1));
     assert!(ceiling() > grant.block.last().get(), "{} under {:?}", ceiling(), grant.block);
     give(&store, &one).unwrap();
-    // Ahead of the clock: the clock alone would give smaller ones now.
+    // Ahead of the clock: the clock alone would give smaller fences now.
     assert!(take(&store, &asking(2, 1, "a")).unwrap().block.first > grant.block.last());
 }
 
 #[test]
-fn another_machine_waits_out_the_lease_and_the_first_one_is_told() {
+fn another_machine_waits_out_the_lease_and_the_first_one_is_notified() {
     let mut bench = Bench::new();
     let first = bench.open().unwrap();
     let one = Acquire { lease: Duration::from_millis(400), ..asking(1, 1, "a") };
     let grant = take(&first, &one).unwrap();
-    bench.machine.boot = "elsewhere".into();
-    bench.machine.id = "another".into();
+    bench.boot.boot_id = "elsewhere".into();
+    bench.boot.machine_id = "another".into();
     let began = leasehold_clock::now();
     let second = bench.open().unwrap();
     let mut number = 0;
@@ -93,20 +93,20 @@ fn another_machine_waits_out_the_lease_and_the_first_one_is_told() {
 #[test]
 fn a_machine_without_an_id_is_never_the_same() {
     let mut bench = Bench::new();
-    bench.machine.id.clear();
+    bench.boot.machine_id.clear();
     take(&bench.open().unwrap(), &asking(1, 1, "a")).unwrap();
     bench.reboot(None);
     assert!(take(&bench.open().unwrap(), &asking(2, 1, "a")).is_none());
 }
 
-/// The wall clock is set while locks are held: nothing ends, nothing lasts longer.
+/// The wall clock is set while locks are held: no lease ends early or late.
 #[test]
 fn the_wall_clock_decides_nothing_within_a_boot() {
     let mut bench = Bench::new();
     let one = asking(1, 1, "a");
     let grant = take(&bench.open().unwrap(), &one).unwrap();
     for wall in [1, u64::MAX / 4] {
-        bench.machine.wall = Some(StoreTime::from_nanos(wall));
+        bench.boot.wall = Some(StoreTime::from_nanos(wall));
         let store = bench.open().unwrap();
         assert!(take(&store, &asking(2, wall, "a")).is_none());
         assert!(matches!(renew(&store, &one, grant.block.first).unwrap(), Renewed::Kept { left } if left <= LEASE));

@@ -1,4 +1,4 @@
-//! Another process in the middle of a write: calls do not hold up their thread, and end.
+//! Another process is in the middle of a write: calls do not block their thread, and they end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ fn a_long_write_of_another_holds_up_no_thread_and_the_call_ends() {
     let other = rusqlite::Connection::open(bench.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let one = store.acquire(asking(1, 1, "a"));
-    assert!(matches!(one, Call::Pending(_)), "the caller's thread was held up until there was an answer");
+    assert!(matches!(one, Call::Pending(_)), "the caller's thread was blocked until the answer came");
     let error = wait(one).unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unreachable, Outcome::NotApplied), "{error}");
     assert!(error.is_retryable() && error.hint().is_some());
@@ -52,9 +52,9 @@ fn a_short_write_of_another_is_waited_for() {
     other.join().unwrap();
 }
 
-/// A hundred processes that wait ask a hundred times a second.
+/// A hundred waiting processes make a hundred calls per second.
 #[test]
-fn one_who_waits_and_asks_again_writes_rarely_and_holds_nobody_up() {
+fn a_waiter_that_asks_again_writes_rarely_and_blocks_no_one() {
     let bench = Bench::new();
     let store = bench.open().unwrap();
     take(&store, &asking(1, 1, "a")).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are not fit: each has its own error, and is left as it was. Files that go away or are older.
+//! Unfit files: each has its own error and stays unchanged. Also files that are removed or of an older format.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use leasehold_core::ErrorKind;
 
 use super::*;
 
-/// Opening fails with these words, and neither the file nor its folder has changed.
+/// Opening fails with this text, and neither the file nor its folder has changed.
 fn is_refused(bench: &Bench, words: &str) {
     let listing = || {
         let mut all: Vec<_> =
@@ -24,7 +24,7 @@ fn is_refused(bench: &Bench, words: &str) {
 }
 
 #[test]
-fn what_is_not_ours_is_refused_and_left_as_it_is() {
+fn a_foreign_file_is_refused_and_stays_unchanged() {
     let bench = Bench::new();
     fs::write(bench.path(), "a letter to my landlord").unwrap();
     is_refused(&bench, "not a leasehold store");
@@ -41,7 +41,7 @@ fn what_is_not_ours_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_newer_file_is_refused_and_left_as_it_is() {
+fn a_newer_file_is_refused_and_stays_unchanged() {
     let bench = Bench::new();
     drop(bench.open().unwrap());
     let connection = rusqlite::Connection::open(bench.path()).unwrap();
@@ -55,11 +55,11 @@ fn a_file_with_two_names_is_refused() {
     let bench = Bench::new();
     drop(bench.open().unwrap());
     fs::hard_link(bench.path(), bench.folder.path().join("twin.db")).unwrap();
-    is_refused(&bench, "several names");
+    is_refused(&bench, "several hard links");
 }
 
 #[test]
-fn damage_is_told_and_the_file_is_left_as_it_is() {
+fn damage_is_reported_and_the_file_stays_unchanged() {
     let bench = Bench::new();
     let store = bench.open().unwrap();
     take(&store, &asking(1, 1, "a")).unwrap();
@@ -69,7 +69,7 @@ fn damage_is_told_and_the_file_is_left_as_it_is() {
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         .unwrap();
     let mut bytes = fs::read(bench.path()).unwrap();
-    // Behind the header of SQLite: the tables themselves.
+    // After SQLite's header: the tables themselves.
     bytes[200..].fill(0xa5);
     fs::write(bench.path(), &bytes).unwrap();
     let error = bench.open().map(drop).unwrap_err();
@@ -90,7 +90,8 @@ fn an_empty_file_becomes_a_store_with_the_rights_it_had() {
     assert_eq!(mode(bench.folder.path().join("locks.db.d")), 0o2770);
 }
 
-/// SQLite cuts the index of its log to three bytes as the first one opens it; whoever is killed then leaves that.
+/// SQLite truncates the index of its log to three bytes when the first process opens it; a kill then leaves that
+/// behind.
 #[test]
 fn an_index_that_was_cut_short_is_opened() {
     for length in [0, 3] {
@@ -103,12 +104,12 @@ fn an_index_that_was_cut_short_is_opened() {
     }
 }
 
-/// Format 1 had no waiters yet, and knew less of a name that lingers.
+/// Format 1 had no waiters, and stored less about a lingering name.
 const BACK_TO_FORMAT_1: &str = "DROP TABLE waiters; DROP TABLE names; \
     CREATE TABLE names (name TEXT PRIMARY KEY, last INTEGER NOT NULL, lingers_until INTEGER NOT NULL) STRICT, WITHOUT ROWID; \
     PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)";
 
-/// What is held in it stays held.
+/// Its locks stay held.
 #[test]
 fn an_older_file_is_migrated_with_all_that_is_in_it() {
     let bench = Bench::new();
@@ -123,7 +124,8 @@ fn an_older_file_is_migrated_with_all_that_is_in_it() {
     assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 1);
 }
 
-/// Whoever looks why a name is not free is told who wanted it so, also by another process; and it is on the list.
+/// A client that asks why a name is not free sees who left it lingering, even from another process; and it is on the
+/// waitlist.
 #[test]
 fn a_name_that_lingers_is_shown_with_who_held_it_last() {
     let bench = Bench::new();
@@ -151,7 +153,7 @@ fn a_name_that_lingers_is_shown_with_who_held_it_last() {
     }
 }
 
-/// A file that is taken away is a server that came back empty: what was held is lost, and said to be.
+/// A removed file is like a server that came back empty: its locks are lost, and their holders are notified.
 #[test]
 fn a_file_that_is_removed_or_replaced_is_noticed() {
     let bench = Bench::new();
@@ -167,7 +169,7 @@ fn a_file_that_is_removed_or_replaced_is_noticed() {
     assert!(take(&store, &asking(3, 1, "a")).is_none(), "both are on the file that stands there now");
 }
 
-/// Without its log a file is another one: whoever has the old log open must not go on by it.
+/// Without its log the file has another content: a process with the old log open must not continue with it.
 #[test]
 fn a_log_that_is_removed_is_noticed() {
     let bench = Bench::new();
@@ -202,7 +204,7 @@ fn a_renewal_says_how_much_is_left() {
     assert_eq!(renew(&store, &held, grant.block.first).unwrap(), Renewed::Kept { left: LEASE });
 }
 
-/// Those who wait for one that is kept no longer are to wait for its lease, though its process ends.
+/// Waiters behind a lease that is no longer kept must wait for its end, even if its process ends.
 #[test]
 fn a_renewal_that_keeps_no_longer_is_on_the_disk() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Files that somebody wrote into: nothing in them runs, and nothing absurd in them is believed.
+//! Files that a hostile user wrote: nothing in them runs, and implausible values are refused.
 
 use leasehold_core::ErrorKind;
 use rusqlite::Connection;
@@ -18,17 +18,20 @@ fn is_unfit<T: std::fmt::Debug>(done: Result<T, Error>, words: &str) {
     assert!(error.to_string().contains(words) && error.hint().is_some(), "{error}");
 }
 
-/// A trigger with an endless query, which every command would have waited for.
+/// A trigger with an endless query, which would block every command.
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
 
 #[test]
 fn a_file_with_more_than_our_tables_is_refused() {
     for (sql, words) in [
-        (format!("CREATE TRIGGER late AFTER INSERT ON holds BEGIN {ENDLESS}; END"), "has a trigger \"late\""),
-        (format!("CREATE VIEW seen AS {ENDLESS}"), "has a view \"seen\""),
-        ("CREATE TABLE \"o\u{1b}[2Jther\" (x)".to_owned(), "has a table \"o[2Jther\""),
-        ("CREATE INDEX by_owner ON holds (owner)".to_owned(), "has a index \"by_owner\""),
-        ("DROP TABLE waiters; CREATE TABLE waiters (name TEXT, client BLOB)".to_owned(), "has a table \"waiters\""),
+        (format!("CREATE TRIGGER late AFTER INSERT ON holds BEGIN {ENDLESS}; END"), "contains the trigger \"late\""),
+        (format!("CREATE VIEW seen AS {ENDLESS}"), "contains the view \"seen\""),
+        ("CREATE TABLE \"o\u{1b}[2Jther\" (x)".to_owned(), "contains the table \"o[2Jther\""),
+        ("CREATE INDEX by_owner ON holds (owner)".to_owned(), "contains the index \"by_owner\""),
+        (
+            "DROP TABLE waiters; CREATE TABLE waiters (name TEXT, client BLOB)".to_owned(),
+            "contains the table \"waiters\"",
+        ),
         ("DROP TABLE waiters".to_owned(), "damaged"),
         ("DELETE FROM meta".to_owned(), "damaged"),
     ] {
@@ -39,14 +42,14 @@ fn a_file_with_more_than_our_tables_is_refused() {
     }
 }
 
-/// A journal may name any other file, which SQLite would remove.
+/// A journal can name any other file, which SQLite would remove.
 #[test]
 fn a_journal_beside_the_file_is_refused_and_left() {
     let bench = Bench::new();
     drop(bench.open().unwrap());
     let journal = bench.folder.path().join("locks.db-journal");
     std::fs::write(&journal, [1; 2048]).unwrap();
-    is_unfit(bench.open(), "locks.db-journal stands beside the file");
+    is_unfit(bench.open(), "locks.db-journal exists beside the file");
     assert_eq!(std::fs::read(&journal).unwrap(), [1; 2048]);
 }
 
@@ -113,7 +116,7 @@ fn a_limit_of_fences_that_is_far_ahead_is_damage() {
     let bench = Bench::new();
     drop(bench.open().unwrap());
     write(&bench, "UPDATE meta SET ceiling = 9000000000000000000");
-    is_unfit(bench.open(), "limit of fences");
+    is_unfit(bench.open(), "fence ceiling");
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn without_create_no_file_is_made() {
     let bench = Bench::new();
     let open = |path: PathBuf| {
         let config = Config { path, liveness: true, create: false };
-        File::open(&config, &bench.machine, config.label().into()).map(drop)
+        File::open(&config, &bench.boot, config.label().into()).map(drop)
     };
     is_unfit(open(bench.path()), "there is no store at");
     is_unfit(open(bench.folder.path().join("new/locks.db")), "there is no store at");
@@ -160,7 +163,7 @@ fn without_create_no_file_is_made() {
     open(bench.path()).unwrap();
 }
 
-/// Makes the rows of the holds a tree of a few pages whose every branch leads to the same page below: walking it takes for ever.
+/// Turns the table of holds into a tree of a few pages whose branches all lead to the same page: walking it never ends.
 fn plant_endless_tree(bench: &Bench) {
     let other = Connection::open(bench.path()).unwrap();
     let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400) INSERT INTO holds (name, \
@@ -206,7 +209,7 @@ fn a_tree_that_takes_for_ever_to_walk_is_given_up() {
     std::thread::spawn(move || {
         let store = bench.open().unwrap();
         let listed = now(store.list(String::new(), None, 10));
-        // So many writes that one of them sweeps.
+        // Enough writes that one of them sweeps.
         for number in 1..=130 {
             let _ = now(store.acquire(asking(1, number, "zz")));
         }
@@ -214,5 +217,5 @@ fn a_tree_that_takes_for_ever_to_walk_is_given_up() {
     });
     let error = ended.recv_timeout(Duration::from_secs(120)).unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    assert!(error.to_string().contains("takes too long to look through the file") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("reading the file takes too long") && error.hint().is_some(), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Waiters that no hint reaches: they see on the files of holders that something was given back.
+//! Waiters that no hint reaches: they see on the liveness files of holders that something was released.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -7,7 +7,8 @@ use leasehold_core::port::{BreakOptions, Busy, Notification};
 
 use super::*;
 
-/// It looks each second; a busy machine may be late. Leases are longer, so that no end of one is taken for a release.
+/// Checks run every second, and a busy machine may be late. Leases are longer, so that their end is not taken for a
+/// release.
 const SEEN_WITHIN: Duration = Duration::from_secs(25);
 const NOT_YET: Duration = Duration::from_millis(300);
 
@@ -18,7 +19,7 @@ fn waits(client: u64) -> Acquire {
 fn watch(store: &File, client: u64) -> Receiver<()> {
     let (told, hears) = channel();
     let sink = Arc::new(move |_| {
-        // Whoever listened may be done.
+        // The receiver may be gone.
         let _ = told.send(());
     });
     assert!(matches!(store.watch(ClientId([7, client]), name("a"), sink), Call::Done(Some(Ok(())))));
@@ -32,7 +33,7 @@ fn refused(store: &File, request: &Acquire) -> Busy {
     }
 }
 
-/// A holder, one that waits and will not act on its hint, and one that waits behind both, with what it hears.
+/// A holder, a waiter that ignores its hint, and a waiter behind both with its hints.
 fn three_at(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     let store = bench.open().unwrap();
     let held = Acquire { kept: true, ..asking(1, 1, "a") };
@@ -41,14 +42,14 @@ fn three_at(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     let _deaf = watch(&store, 2);
     refused(&store, &waits(3));
     let hears = watch(&store, 3);
-    // It begins to follow the holder, and from the next asking on it is certain that it missed nothing.
+    // It starts to follow the holder; from its next call on it is certain that it missed nothing.
     assert_eq!(refused(&store, &waits(3)).notification, Notification::WhenWatched);
     assert_eq!(refused(&store, &waits(3)).notification, Notification::Sure);
     (store, held, hears)
 }
 
 #[test]
-fn a_release_tells_the_first_in_line_before_it_returns() {
+fn a_release_notifies_the_first_waiter_before_it_returns() {
     let bench = Bench::new();
     let store = bench.open().unwrap();
     let held = asking(1, 1, "a");
@@ -56,21 +57,21 @@ fn a_release_tells_the_first_in_line_before_it_returns() {
     let hears = watch(&store, 2);
     refused(&store, &waits(2));
     give(&store, &held).unwrap();
-    assert!(hears.try_recv().is_ok(), "it would find out by its own look only");
+    assert!(hears.try_recv().is_ok(), "it would find out by its own check only");
 }
 
 #[test]
-fn a_release_is_seen_by_those_whom_nobody_tells() {
+fn a_release_is_seen_without_a_hint() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
-    assert!(hears.recv_timeout(NOT_YET).is_err(), "it was told of nothing");
+    assert!(hears.recv_timeout(NOT_YET).is_err(), "it was notified of nothing");
     give(&store, &held).unwrap();
     hears.recv_timeout(SEEN_WITHIN).unwrap();
     assert!(take(&store, &waits(3)).is_some());
 }
 
 #[test]
-fn a_break_is_seen_by_those_whom_nobody_tells() {
+fn a_break_is_seen_without_a_hint() {
     let bench = Bench::new();
     let (store, _, hears) = three_at(&bench);
     now(store.break_lock(name("a"), Break::Now.into())).unwrap();
@@ -78,9 +79,9 @@ fn a_break_is_seen_by_those_whom_nobody_tells() {
     assert!(take(&store, &waits(3)).is_some());
 }
 
-/// A holder of another process hears of a break by its socket; one of this process without it.
+/// A holder in another process hears of a break through its socket, one in this process directly.
 #[test]
-fn a_holder_is_told_of_a_break() {
+fn a_holder_is_notified_of_a_break() {
     for how in [Break::AtLeaseEnd, Break::Now] {
         let bench = Bench::new();
         let store = bench.open().unwrap();
@@ -93,7 +94,7 @@ fn a_holder_is_told_of_a_break() {
         assert!(hears.recv_timeout(NOT_YET).is_err(), "that is not its name");
         here("a");
         assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")));
-        let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
+        let place = crate::registry::Registry::at(&bench.config(), &bench.boot).unwrap();
         place.send_held(held.request.client, &name("a"));
         assert_eq!(hears.recv_timeout(SEEN_WITHIN).unwrap(), Hint::Held(name("a")), "by its socket");
         let other = BreakOptions::from(how).fence(Fence::new(1));
@@ -103,24 +104,24 @@ fn a_holder_is_told_of_a_break() {
     }
 }
 
-/// Nobody stamps a file that is not there: those who wait are told, and ask the store itself from then on.
+/// A missing file is never stamped: its followers are notified, and from then on they ask the store itself.
 #[test]
 fn a_folder_that_is_removed_is_seen_by_those_who_wait() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
     std::fs::remove_dir_all(bench.folder.path().join("locks.db.d")).unwrap();
     hears.recv_timeout(SEEN_WITHIN).unwrap();
-    assert_eq!(refused(&store, &waits(3)).notification, Notification::WhenWatched, "nobody will tell it");
+    assert_eq!(refused(&store, &waits(3)).notification, Notification::WhenWatched, "no hint will reach it");
     give(&store, &held).unwrap();
     assert!(take(&store, &waits(3)).is_some());
 }
 
-/// A release that came after the store was asked, but before the answer was taken in.
+/// A release after the store was called, but before the answer was processed.
 #[test]
 fn a_release_that_crosses_the_asking_is_seen() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
-    let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::registry::Registry::at(&bench.config(), &bench.boot).unwrap();
     let (client, holder) = (waits(3).request.client, held.request.client);
     let stamps = place.stamps(client, &name("a"));
     give(&store, &held).unwrap();
@@ -129,7 +130,7 @@ fn a_release_that_crosses_the_asking_is_seen() {
 }
 
 #[test]
-fn one_who_waits_behind_a_hold_that_is_not_kept_is_not_sure_to_hear() {
+fn a_waiter_behind_a_lease_that_is_not_kept_may_miss_its_end() {
     let bench = Bench::new();
     let store = bench.open().unwrap();
     take(&store, &asking(1, 1, "a")).unwrap();
@@ -144,7 +145,7 @@ fn shared(client: u64) -> Acquire {
     Acquire { owner: StoreOwner::Shared("x".into()), kept: true, ..asking(client, 1, "a") }
 }
 
-/// A holder of a shared owner, and two that wait, of whom the first does not act on its hint.
+/// A holder with a shared owner, and two waiters, the first of which ignores its hint.
 fn three_behind_shared(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     let store = bench.open().unwrap();
     let held = shared(1);
@@ -158,7 +159,7 @@ fn three_behind_shared(bench: &Bench) -> (Arc<File>, Acquire, Receiver<()>) {
     (store, held, hears)
 }
 
-/// Its owner took it once more, to outlive its process: nothing of it is kept from then on.
+/// Its owner took it again, to outlive its process: nothing of it is kept from then on.
 #[test]
 fn a_release_of_a_lock_that_is_not_kept_any_more_is_seen() {
     let bench = Bench::new();
@@ -170,9 +171,9 @@ fn a_release_of_a_lock_that_is_not_kept_any_more_is_seen() {
     hears.recv_timeout(SEEN_WITHIN).unwrap();
 }
 
-/// One that joined the holder is the only one left, and gives it back.
+/// A client that joined the holder is the only one left, and releases the lock.
 #[test]
-fn a_release_of_one_that_joined_the_holder_is_seen() {
+fn a_release_by_a_client_that_joined_the_holder_is_seen() {
     let bench = Bench::new();
     let (store, held, hears) = three_behind_shared(&bench);
     take(&store, &shared(4)).unwrap();
@@ -181,21 +182,21 @@ fn a_release_of_one_that_joined_the_holder_is_seen() {
     hears.recv_timeout(SEEN_WITHIN).unwrap();
 }
 
-/// One that joined the holder is the only one left, and its process ends.
+/// A client that joined the holder is the only one left, and its process ends.
 #[test]
-fn the_end_of_one_that_joined_the_holder_is_seen() {
+fn the_end_of_a_client_that_joined_the_holder_is_seen() {
     let bench = Bench::new();
     let (store, held, hears) = three_behind_shared(&bench);
     take(&store, &shared(4)).unwrap();
     give(&store, &held).unwrap();
-    let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::registry::Registry::at(&bench.config(), &bench.boot).unwrap();
     place.forget(shared(4).request.client);
     hears.recv_timeout(SEEN_WITHIN).unwrap();
 }
 
-/// A machine that slept for longer than the list keeps anybody: those who wait sleep on by a clock that stood still meanwhile.
+/// The machine slept for longer than waitlist entries last, and the waiters' clock stood still meanwhile.
 #[test]
-fn a_release_is_seen_by_those_who_are_no_longer_on_the_list() {
+fn a_release_is_seen_by_waiters_that_left_the_waitlist() {
     let bench = Bench::new();
     let (store, held, hears) = three_at(&bench);
     rusqlite::Connection::open(bench.path()).unwrap().execute("UPDATE waiters SET until = 1", []).unwrap();

@@ -1,4 +1,4 @@
-//! The file itself: what it keeps over restarts, what it refuses, what it does when it is taken away.
+//! The file itself: what survives restarts, what is refused, and what happens when it is removed.
 
 mod boots;
 mod busy;
@@ -18,20 +18,20 @@ use leasehold_core::port::{
 };
 use leasehold_core::{ClientId, Error, Fence, Lease, Name, Names, RequestId, Store, StoreOwner, StoreTime};
 
-use crate::machine::Machine;
+use crate::boot::Boot;
 use crate::{Config, File};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A folder with a file in it, and the machine that uses it.
+/// A folder with a file in it, and the boot that uses it.
 struct Bench {
     folder: tempfile::TempDir,
-    machine: Machine,
+    boot: Boot,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), machine: Machine::this().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), boot: Boot::this().unwrap() }
     }
 
     fn path(&self) -> PathBuf {
@@ -44,13 +44,13 @@ impl Bench {
 
     fn open(&self) -> Result<Arc<File>, Error> {
         let config = self.config();
-        File::open(&config, &self.machine, config.label().into())
+        File::open(&config, &self.boot, config.label().into())
     }
 
-    /// The same file after the machine has started again, with its wall clock at `wall`.
+    /// The same file after a reboot, with the wall clock at `wall`.
     fn reboot(&mut self, wall: Option<StoreTime>) {
-        self.machine.boot.push('+');
-        self.machine.wall = wall;
+        self.boot.boot_id.push('+');
+        self.boot.wall = wall;
     }
 
     fn sql(&self, sql: &str) -> i64 {

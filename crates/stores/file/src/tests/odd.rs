@@ -1,4 +1,4 @@
-//! What is done to the file, its log, its folder and its processes by others, and at the worst moment.
+//! Interference by other programs with the file, its log, its folder and its processes, at the worst moment.
 
 use std::fs;
 use std::future::Future;
@@ -20,7 +20,7 @@ fn beside(bench: &Bench, suffix: &str) -> PathBuf {
     bench.folder.path().canonicalize().unwrap().join(format!("locks.db{suffix}"))
 }
 
-/// The format of a newer version is still in the log, as it is after every migration (no checkpoint on close).
+/// The newer format is still only in the log, as after every migration (no checkpoint on close).
 #[test]
 fn newer_format_in_the_log_is_refused() {
     let bench = Bench::new();
@@ -35,7 +35,7 @@ fn newer_format_in_the_log_is_refused() {
     assert!(opened.is_err(), "a file of format {} was opened", bench.sql("PRAGMA user_version"));
 }
 
-/// Worse: header says 1 (older), log says 99: the migration sets it down to 2.
+/// The header says 1 (older), the log says 99: the migration must not lower it to 2.
 #[test]
 fn a_newer_format_is_not_set_down() {
     let bench = Bench::new();
@@ -43,14 +43,14 @@ fn a_newer_format_is_not_set_down() {
     let c = rusqlite::Connection::open(bench.path()).unwrap();
     c.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
     c.execute_batch("DROP TABLE waiters; PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
-    // a newer one migrates it, all in the log
+    // A newer version migrates it; everything is in the log.
     c.execute_batch("BEGIN IMMEDIATE; CREATE TABLE waiters (x); PRAGMA user_version = 99; COMMIT").unwrap();
     c.close().unwrap();
     let opened = bench.open();
     assert_eq!(bench.sql("PRAGMA user_version"), 99, "opened: {:?}", opened.map(drop));
 }
 
-/// Somebody removes the file alone; its log stays.
+/// The file alone is removed; its log stays.
 #[test]
 fn file_removed_without_its_log() {
     let bench = Bench::new();
@@ -71,7 +71,7 @@ fn file_removed_without_its_log() {
     assert!(check.as_deref() == Ok("ok") && held == Ok(0), "check {check:?}, rows {held:?}, acquire {took:?}");
 }
 
-/// The same, with a process that has it open, and the file only truncated.
+/// The same with a process that has it open, and the file only truncated.
 #[test]
 fn file_truncated() {
     let bench = Bench::new();
@@ -89,9 +89,9 @@ fn file_truncated() {
     assert!(check.as_deref() == Ok("ok"), "check {check:?}, acquire {took:?}");
 }
 
-/// `conf.d` is somebody's.
+/// `conf.d` belongs to another program.
 #[test]
-fn a_folder_that_is_somebodys_is_left_alone() {
+fn another_programs_folder_is_left_alone() {
     use std::os::unix::fs::PermissionsExt;
     let bench = Bench::new();
     let root = bench.folder.path().canonicalize().unwrap();
@@ -105,7 +105,7 @@ fn a_folder_that_is_somebodys_is_left_alone() {
     }
     let config = Config { path: root.join("conf"), liveness: true, create: true };
     let error = File::connect(&config).map(drop).unwrap_err();
-    assert!(error.to_string().contains("somebody else's"), "{error}");
+    assert!(error.to_string().contains("is not leasehold's"), "{error}");
     let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
     let mode = fs::metadata(&folder).unwrap().permissions().mode() & 0o7777;
     assert!(
@@ -117,7 +117,8 @@ fn a_folder_that_is_somebodys_is_left_alone() {
     );
 }
 
-/// Of a process that was killed while it made the folder beside the file. What another is making, or somebody else's, stays.
+/// Left by a process that was killed while it created the folder. What another process is creating, or another user's,
+/// stays.
 #[test]
 fn what_was_left_beside_the_file_is_cleared_up() {
     use rustix::fs::{FlockOperation, flock};
@@ -128,23 +129,23 @@ fn what_was_left_beside_the_file_is_cleared_up() {
         fs::create_dir_all(aside(digit).join("it")).unwrap();
         fs::write(aside(digit).join("it/opening"), "").unwrap();
     }
-    // One is being made now, however long that takes.
+    // A process is creating this one, however long that takes.
     let old = std::time::SystemTime::now() - Duration::from_secs(7_200);
     let making = fs::File::open(aside('b')).unwrap();
     making.set_modified(old).unwrap();
     flock(&making, FlockOperation::LockExclusive).unwrap();
-    // In one somebody keeps something.
+    // This one has another user's file in it.
     fs::write(aside('c').join("precious"), "mine").unwrap();
     fs::write(aside('d'), "a file").unwrap();
     fs::create_dir(root.join(".leasehold.short.new")).unwrap();
     drop(bench.open().unwrap());
     assert!(!aside('a').exists(), "it is left");
-    assert!(aside('b').join("it/opening").exists(), "another was making it");
+    assert!(aside('b').join("it/opening").exists(), "another process was creating it");
     assert_eq!(fs::read_to_string(aside('c').join("precious")).unwrap(), "mine");
     assert!(aside('d').is_file() && root.join(".leasehold.short.new").is_dir());
     drop(making);
     drop(bench.open().unwrap());
-    assert!(!aside('b').exists(), "nobody makes it any more");
+    assert!(!aside('b').exists(), "no process creates it any more");
 }
 
 /// A link whose target does not exist yet.
@@ -165,7 +166,7 @@ fn a_link_without_a_target_is_followed() {
     );
 }
 
-/// Folder cleared, made anew by the next who opens: rights.
+/// The folder was removed, and the next process creates it again: its access rights.
 #[test]
 fn a_cleared_folder_keeps_rights() {
     use std::os::unix::fs::PermissionsExt;
@@ -180,7 +181,8 @@ fn a_cleared_folder_keeps_rights() {
     assert_eq!(format!("{:o}", mode()), "2770");
 }
 
-/// Each process writes once, and sweeps with a chance of 1 in 128. Of 10,000, not one sweeps with a chance of 1 in 10^34.
+/// Each process writes once, and sweeps with a probability of 1 in 128. That none of 10,000 does has a probability of 1
+/// in 10^34.
 #[test]
 fn short_lived_processes_leave_nothing() {
     let bench = Bench::new();
@@ -193,7 +195,7 @@ fn short_lived_processes_leave_nothing() {
     assert!((0..10_000).any(is_swept), "no lease that ran out was deleted");
 }
 
-/// Calls end, says the paper, though another writes all the time.
+/// Calls end even if another process writes all the time.
 #[test]
 fn every_call_ends() {
     let bench = Bench::new();
@@ -206,7 +208,7 @@ fn every_call_ends() {
     }
 }
 
-/// No caller's thread is held up: it has its call back while the other still writes.
+/// The caller's thread is not blocked: its call returns while the other process still writes.
 #[test]
 fn no_callers_thread_is_held_up() {
     let bench = Bench::new();
@@ -221,10 +223,10 @@ fn no_callers_thread_is_held_up() {
         .collect();
     let pending = threads.into_iter().all(|thread| thread.join().unwrap());
     other.execute_batch("COMMIT").unwrap();
-    assert!(pending, "a caller's thread stood still until there was an answer");
+    assert!(pending, "a caller's thread was blocked until the answer came");
 }
 
-/// Fences after the file was taken away, within the hour after a restart; the wall clock is right all the time.
+/// Fences after the file was removed, within an hour after a restart, with a correct wall clock.
 #[test]
 fn fences_grow_over_a_removed_file() {
     let mut bench = Bench::new();
@@ -235,7 +237,7 @@ fn fences_grow_over_a_removed_file() {
     for suffix in ["", "-wal", "-shm"] {
         fs::remove_file(beside(&bench, suffix)).unwrap();
     }
-    // The very same store, in the very same process: it knows what the clock showed.
+    // The same store in the same process: it knows the latest time of the file.
     let after = take(&store, &asking(2, 1, "a")).unwrap();
     assert!(
         after.block.first > before.block.first,
@@ -254,10 +256,10 @@ fn a_file_that_is_replaced_while_it_is_opened_is_noticed() {
     bench.reboot(None); // so that entering needs a write
     let other = rusqlite::Connection::open(bench.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let (path, machine) = (bench.path(), bench.machine.clone());
+    let (path, boot) = (bench.path(), bench.boot.clone());
     let opening = std::thread::spawn(move || {
         let config = Config { path, liveness: true, create: true };
-        File::open(&config, &machine, config.label().into())
+        File::open(&config, &boot, config.label().into())
     });
     std::thread::sleep(Duration::from_millis(300));
     for suffix in ["-wal", "-shm", ""] {
@@ -270,7 +272,7 @@ fn a_file_that_is_replaced_while_it_is_opened_is_noticed() {
     assert!(a.is_none() || b.is_none(), "both granted, and for ever apart: {a:?} {b:?}");
 }
 
-/// A socket without its liveness file (killed between the two removals).
+/// A socket without its liveness file: the process was killed between the two removals.
 #[test]
 fn a_socket_without_its_client_is_removed() {
     let bench = Bench::new();
@@ -283,14 +285,14 @@ fn a_socket_without_its_client_is_removed() {
     assert!(!sock.exists(), "left for ever");
 }
 
-/// Many dead clients, many holds: the holds are looked at once for all of them, and not once for each. The second opening takes hundreds of
-/// times as long as the first otherwise, and keeps others from the file meanwhile.
+/// Many dead clients with many holds: the holds are scanned once for all of them, not once for each. Otherwise the
+/// second opening takes hundreds of times as long as the first, and blocks others meanwhile.
 #[test]
 fn many_dead_are_cleared_up_in_one_look() {
     const DEAD: u64 = 200;
     let bench = Bench::new();
     let store = bench.open().unwrap();
-    let place = crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap();
+    let place = crate::registry::Registry::at(&bench.config(), &bench.boot).unwrap();
     let die = |client: u64| {
         take(&store, &Acquire { kept: true, ..asking(client, 1, &format!("dead-{client}")) }).unwrap();
         place.forget(ClientId([7, client]));
@@ -310,10 +312,10 @@ fn many_dead_are_cleared_up_in_one_look() {
     let of_one = opening();
     (0..DEAD).for_each(|dead| die(10_000 + dead));
     let of_many = opening();
-    assert!(of_many < of_one * 50, "one is cleared up in {of_one:?}, and {DEAD} in {of_many:?}");
+    assert!(of_many < of_one * 50, "one is removed in {of_one:?}, and {DEAD} in {of_many:?}");
 }
 
-/// A dead client whose row cannot be buried yet loses its file all the same.
+/// A dead client loses its file even if its row cannot be removed yet.
 #[test]
 fn a_row_that_stays_keeps_its_liveness_file() {
     let bench = Bench::new();
@@ -321,7 +323,7 @@ fn a_row_that_stays_keeps_its_liveness_file() {
     let ahead = Fence::at(StoreTime::from_nanos(store_now(&store).as_nanos() + 60_000_000_000));
     let dead = Acquire { kept: true, seen: ahead, ..asking(1, 1, "a") };
     take(&store, &dead).unwrap();
-    crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
+    crate::registry::Registry::at(&bench.config(), &bench.boot).unwrap().forget(dead.request.client);
     let other = bench.open().unwrap();
     assert!(take(&other, &asking(2, 1, "a")).is_some(), "its holder is dead, and was certain to be");
 }
@@ -333,7 +335,7 @@ fn store_now(store: &File) -> StoreTime {
     }
 }
 
-/// Lingering is cut short by another machine
+/// Another machine must not end the lingering early.
 #[test]
 fn lingering_goes_on_on_another_machine() {
     let mut bench = Bench::new();
@@ -353,12 +355,12 @@ fn lingering_goes_on_on_another_machine() {
     .unwrap();
     assert!(take(&store, &asking(2, 1, "a")).is_none());
     drop(store);
-    bench.machine.boot = "elsewhere".into();
-    bench.machine.id = "another".into();
+    bench.boot.boot_id = "elsewhere".into();
+    bench.boot.machine_id = "another".into();
     assert!(take(&bench.open().unwrap(), &asking(2, 2, "a")).is_none(), "it was to stay taken for two minutes");
 }
 
-/// A dead process of the same owner: its hold counts on.
+/// A dead process of the same owner: its hold does not count any more.
 #[test]
 fn a_dead_hold_of_the_same_owner_does_not_count() {
     let bench = Bench::new();
@@ -366,7 +368,7 @@ fn a_dead_hold_of_the_same_owner_does_not_count() {
     let owner = StoreOwner::Shared("x".into());
     let dead = Acquire { kept: true, owner: owner.clone(), ..asking(1, 1, "a") };
     take(&store, &dead).unwrap();
-    crate::registry::Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
+    crate::registry::Registry::at(&bench.config(), &bench.boot).unwrap().forget(dead.request.client);
     let mine = Acquire { kept: true, owner, ..asking(2, 1, "a") };
     let granted = take(&store, &mine).unwrap();
     let released = give(&store, &mine).unwrap();
@@ -374,7 +376,7 @@ fn a_dead_hold_of_the_same_owner_does_not_count() {
 }
 
 #[test]
-fn who_stops_watching_leaves_the_line() {
+fn a_client_that_stops_watching_leaves_the_waitlist() {
     let bench = Bench::new();
     let store = bench.open().unwrap();
     take(&store, &asking(1, 1, "a")).unwrap();

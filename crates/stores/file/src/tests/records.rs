@@ -1,4 +1,4 @@
-//! Records as rows: whatever the rules leave is found again, and nothing else.
+//! Records as rows: what the reference store leaves is loaded again, and nothing else.
 
 use std::collections::VecDeque;
 
@@ -70,8 +70,8 @@ fn left_by(rng: &mut Rng) -> LeftBy {
     }
 }
 
-/// What the rules may make of a record: a holder more, less or changed, and of the waiters some gone, some heard of, some new. Whoever
-/// releases and waits again may have been on the list: then it goes to the end of it.
+/// Changes that the rules may make to a record: one holder more, less or changed, and of the waiters some gone, some
+/// renewed, some new. A client that releases and waits again goes to the end of the waitlist.
 fn changed(rng: &mut Rng, before: &Record) -> Record {
     let mut after = before.clone();
     match rng.below(4) {
@@ -104,7 +104,7 @@ fn last_of_rows(record: &Record) -> Fence {
     record.rows.iter().map(|row| row.block.last()).max().unwrap_or_default()
 }
 
-/// What is known of it later: a fence that the clock has passed is not needed, nor who left a name that lingers no more.
+/// What is kept for later: no fence that the clock has passed, and no releaser of a name that no longer lingers.
 fn remembered(record: &Record) -> Record {
     let mut kept = record.clone();
     let shown = last_of_rows(record);
@@ -143,7 +143,7 @@ fn what_is_saved_is_loaded_again() {
 }
 
 #[test]
-fn it_is_the_turn_of_the_first_who_waits_for_what_is_free() {
+fn the_first_waiter_of_a_free_name_has_its_turn() {
     let bench = Bench::new();
     bench.open().unwrap();
     let connection = Connection::open(bench.path()).unwrap();

@@ -1,4 +1,4 @@
-//! What is left in the file and beside it: nothing for ever.
+//! Nothing is left in the file or beside it for ever.
 
 use super::*;
 use crate::registry::Registry;
@@ -35,7 +35,7 @@ fn a_name_that_was_released_leaves_nothing() {
     assert_eq!(bench.sql("SELECT (SELECT count(*) FROM holds) + (SELECT count(*) FROM names)"), 0);
 }
 
-/// What a client that is gone kept is ended, before its files are removed; one that lives is left alone.
+/// What a dead client kept is ended before its files are removed; a live client is left alone.
 #[test]
 fn the_files_of_the_dead_are_removed_and_what_they_kept_is_ended() {
     let bench = Bench::new();
@@ -43,7 +43,7 @@ fn the_files_of_the_dead_are_removed_and_what_they_kept_is_ended() {
     let living = Acquire { kept: true, ..asking(1, 1, "living") };
     take(&store, &living).unwrap();
     let dead = Acquire { kept: true, ..asking(2, 1, "dead") };
-    let place = Registry::at(&bench.config(), &bench.machine).unwrap();
+    let place = Registry::at(&bench.config(), &bench.boot).unwrap();
     take(&store, &dead).unwrap();
     assert!(take(&store, &Acquire { enlist: true, ..asking(2, 3, "living") }).is_none());
     assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 1);
@@ -52,13 +52,13 @@ fn the_files_of_the_dead_are_removed_and_what_they_kept_is_ended() {
     assert_eq!(place.dead(), [dead.request.client]);
     let other = bench.open().unwrap();
     assert!(place.dead().is_empty());
-    assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 0, "it stays in line");
+    assert_eq!(bench.sql("SELECT count(*) FROM waiters"), 0, "it stays on the waitlist");
     assert!(take(&other, &asking(3, 1, "dead")).is_some());
     assert!(take(&other, &asking(3, 2, "living")).is_none());
     assert!(take(&other, &asking(3, 3, "left behind on purpose")).is_none());
 }
 
-/// Somebody clears the folder: nothing is certain any more, and nobody is taken for dead.
+/// The folder was removed: nothing is certain any more, and no client counts as dead.
 #[test]
 fn without_liveness_files_leases_count() {
     let bench = Bench::new();
@@ -70,7 +70,7 @@ fn without_liveness_files_leases_count() {
 }
 
 #[test]
-fn a_folder_that_was_cleared_away_is_made_anew() {
+fn a_removed_folder_is_created_again() {
     for emptied in [0, 1, 2] {
         let bench = Bench::new();
         let store = bench.open().unwrap();
@@ -92,10 +92,10 @@ fn a_holder_that_died_is_passed_over_at_once_unless_liveness_is_off() {
     for liveness in [true, false] {
         let bench = Bench::new();
         let config = Config { path: bench.path(), liveness, create: true };
-        let store = File::open(&config, &bench.machine, config.label().into()).unwrap();
+        let store = File::open(&config, &bench.boot, config.label().into()).unwrap();
         let dead = Acquire { kept: true, ..asking(1, 1, "a") };
         take(&store, &dead).unwrap();
-        Registry::at(&bench.config(), &bench.machine).unwrap().forget(dead.request.client);
+        Registry::at(&bench.config(), &bench.boot).unwrap().forget(dead.request.client);
         assert_eq!(take(&store, &asking(2, 1, "a")).is_some(), liveness);
     }
 }
