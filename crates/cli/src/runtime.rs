@@ -8,7 +8,7 @@ pub(crate) fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> 
         .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
         .map_err(|error| {
             Failure::new(Exit::BUG, format!("the runtime could not be made: {error}"))
-                .with_hint("look at the limits of this process: open files (ulimit -n), memory".to_owned())
+                .with_hint("check the limits of this process: open files (ulimit -n), memory".to_owned())
         })?;
     let done = runtime.block_on(command);
     // A thread that reads standard input is not waited for.

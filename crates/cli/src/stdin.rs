@@ -21,7 +21,7 @@ pub(crate) fn closed() -> Result<impl Future<Output = ()>, Failure> {
     });
     reads.map_err(|error| {
         Failure::new(Exit::BUG, format!("standard input cannot be read: no thread could be started: {error}"))
-            .with_hint("look at the limits of this process: threads (ulimit -u), memory (ulimit -v)")
+            .with_hint("check the limits of this process: threads (ulimit -u), memory (ulimit -v)")
     })?;
     Ok(async { drop(end.await) })
 }

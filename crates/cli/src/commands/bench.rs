@@ -31,6 +31,6 @@ pub(crate) fn work(args: &BenchWorkerArgs, settings: &Settings) -> Result<Exit, 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
-    let hint = "look at the limits of this process: threads (ulimit -u), memory (ulimit -v), files (ulimit -n)";
+    let hint = "check the limits of this process: threads (ulimit -u), memory (ulimit -v), files (ulimit -n)";
     built.map_err(|error| Failure::new(Exit::BUG, format!("there is no runtime: {error}")).with_hint(hint))
 }

@@ -1,4 +1,4 @@
-//! Taking a lock: one attempt after the other, each to its verdict.
+//! Taking a lock: one voting round after the other, until one has a verdict.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -8,16 +8,17 @@ use leasehold_core::quorum::attempt::Send;
 use leasehold_core::quorum::{Attempt, Clocks, Health, Hold, Sweep, Verdict, Vote};
 use leasehold_core::{Error, Moment, Name, Outcome, RequestId, backoff, lease};
 
-use crate::release::Sweeping;
+use crate::release::ReleaseSweep;
 use crate::server_calls::{Completed, InFlightCalls, Reading};
 use crate::state::{Held, State};
 use crate::store::Quorum;
 use crate::timer_queue::Alarm;
 use crate::wake_threshold::{WakeThreshold, unconstrained};
 
-/// Where nobody has a majority because several asked at the same time, it is tried again so often before that is called busy.
-const TRIES: u32 = 4;
-/// Attempts are told apart by the upper bits of the number of a request.
+/// Number of rounds without a majority, because several clients asked at the same time, after which the lock counts as
+/// busy.
+const ROUNDS_MAX: u32 = 4;
+/// The upper bits of a request's number tell its attempts apart.
 const ATTEMPT_BITS: u32 = 40;
 
 impl Quorum {
@@ -31,7 +32,7 @@ impl Quorum {
         if let Some(granted) = self.granted_before(&request, began, not_after).await {
             return self.answer(granted);
         }
-        self.learn_clocks().await;
+        self.read_clocks().await;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -39,7 +40,7 @@ impl Quorum {
             if now > not_after {
                 return self.answer(Ok(Acquired::TooLate));
             }
-            let mut voting = Voting::begin(&self, &request, now);
+            let mut voting = VotingRound::begin(&self, &request, now);
             let verdict = unconstrained(|task| voting.poll(task)).await;
             match verdict {
                 Verdict::Granted(mut granted) => {
@@ -51,13 +52,13 @@ impl Quorum {
                 }
                 Verdict::Busy { busy, split } => {
                     voting.give_back().await;
-                    if !split || tries == TRIES {
+                    if !split || tries == ROUNDS_MAX {
                         return self.answer(Ok(Acquired::Busy(busy)));
                     }
                     self.pause(busy.free_in.unwrap_or_default()).await;
                 }
-                // Not one server was heard of: it may be this process that was not served.
-                Verdict::Failed { silent: true, .. } if tries < TRIES => {
+                // Not one server answered: it may be this process that was not scheduled.
+                Verdict::Failed { silent: true, .. } if tries < ROUNDS_MAX => {
                     voting.give_back().await;
                     let pause = backoff::retry_pause(&mut self.state().rng, tries);
                     self.pause(pause).await;
@@ -70,8 +71,8 @@ impl Quorum {
         }
     }
 
-    /// The same request again, which was granted: the same answer, if a majority says that it still is. None where it is certain that
-    /// it is not: then it is given back, and asked for afresh.
+    /// The request was granted before and is sent again: the same answer, if a majority confirms the grant. `None` if
+    /// it is certainly gone: then it is released and requested again.
     async fn granted_before(
         &self,
         request: &Acquire,
@@ -80,7 +81,7 @@ impl Quorum {
     ) -> Option<Result<Acquired, Error>> {
         let names = self.state().holds.get(&request.request)?.names.clone();
         if names != request.names.as_slice() {
-            // A part of it was given back: the rest is, too, and all is asked for anew.
+            // A part of it was released: the rest is released too, and everything is requested again.
             for name in names {
                 let _ = self.clone().give(remains(request, name)).await;
             }
@@ -88,23 +89,23 @@ impl Quorum {
         }
         let held = self.state().holds.remove(&request.request)?;
         let ends = held.ends;
-        let mut voting = Voting::repeat(self, request.request, held, began, not_after);
+        let mut voting = VotingRound::repeat(self, request.request, held, began, not_after);
         match unconstrained(|task| voting.poll(task)).await {
             Verdict::Granted(granted) => {
                 voting.keep(request.request, began + granted.left);
                 Some(Ok(Acquired::Granted(request.names.as_slice().iter().map(|_| granted).collect())))
             }
-            // Its right was taken away, or it ended: what is left of it is still its own to give back.
+            // Its lease was broken or has ended; what is left of it is still its own to release.
             Verdict::Busy { busy, .. } => {
                 voting.keep(request.request, ends);
                 Some(Ok(Acquired::Busy(busy)))
             }
-            // Nobody says that it is gone: it stays in the books, to be asked for again or given back.
+            // No server says that it is gone: it stays on record, to be requested again or released.
             Verdict::Failed { error, .. } if error.outcome() == Outcome::Unknown => {
                 voting.keep(request.request, ends);
                 Some(Err(error))
             }
-            // It is gone, and what is left of it must not stand in the way.
+            // It is gone, and what is left of it must not block the name.
             Verdict::Failed { .. } => {
                 voting.give_back().await;
                 None
@@ -125,7 +126,7 @@ impl Quorum {
         .await;
     }
 
-    /// An id for one attempt of a request, that no other has.
+    /// A unique request id for one attempt.
     fn attempt_of(&self, request: RequestId) -> RequestId {
         let mut state = self.state();
         state.attempts += 1;
@@ -133,18 +134,19 @@ impl Quorum {
     }
 }
 
-/// One attempt under way.
-struct Voting {
+/// One voting round in progress.
+struct VotingRound {
     quorum: Quorum,
     attempt: Option<Attempt>,
-    flights: InFlightCalls<Answered<Vote>>,
-    quota: WakeThreshold,
+    calls: InFlightCalls<Answered<Vote>>,
+    wake_threshold: WakeThreshold,
     alarm: Alarm,
-    /// What it repeats was granted to this request, and lasts until then: it is no less granted when nobody waits for the repeat.
+    /// If this repeats a grant: the request it was granted to, and its end. The grant stays valid even if the repeat is
+    /// dropped.
     granted: Option<(RequestId, Moment)>,
 }
 
-impl Voting {
+impl VotingRound {
     fn begin(quorum: &Quorum, request: &Acquire, now: Moment) -> Self {
         let request = Acquire { request: quorum.attempt_of(request.request), ..request.clone() };
         let begun = {
@@ -154,21 +156,22 @@ impl Voting {
         Self::of(quorum, begun, now)
     }
 
-    /// Asks once more for what was granted to a request, and waits until then for servers to say that they have it.
+    /// Repeats a granted request, and waits until `until` for servers to confirm that they have it.
     fn repeat(quorum: &Quorum, request: RequestId, held: Held, now: Moment, until: Moment) -> Self {
         let (mut attempt, sends) = held.hold.repeat(now, &quorum.state().clocks);
         attempt.wait_until(until);
         let mut voting = Self::of(quorum, (attempt, sends), now);
-        // Votes that are still under way tell as much as those that are sent now.
-        voting.flights.join(held.late);
+        // Votes that are still in flight count as much as those that are sent now.
+        voting.calls.join(held.late);
         voting.granted = Some((request, held.ends));
         voting
     }
 
     fn of(quorum: &Quorum, (attempt, sends): (Attempt, Vec<Send>), now: Moment) -> Self {
         let quorum = quorum.clone();
-        let (flights, quota, alarm) = (InFlightCalls::new(), WakeThreshold::default(), Alarm::new(quorum.host()));
-        let mut voting = Self { quorum, attempt: Some(attempt), flights, quota, alarm, granted: None };
+        let (calls, wake_threshold, alarm) =
+            (InFlightCalls::new(), WakeThreshold::default(), Alarm::new(quorum.host()));
+        let mut voting = Self { quorum, attempt: Some(attempt), calls, wake_threshold, alarm, granted: None };
         voting.send(now, sends);
         voting
     }
@@ -176,18 +179,18 @@ impl Voting {
     fn send(&mut self, now: Moment, sends: Vec<Send>) {
         for Send { server, round, ballot } in sends {
             let call = self.quorum.members[server].vote(ballot);
-            self.flights.send(server, round, now, call);
+            self.calls.send(server, round, now, call);
         }
     }
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<Verdict> {
         loop {
             let Some(attempt) = &mut self.attempt else { return Poll::Pending };
-            let waker = self.quota.of(attempt.awaits(), task.waker());
-            let landed = self.flights.poll(&self.quorum, &mut Context::from_waker(&waker));
+            let waker = self.wake_threshold.of(attempt.awaits(), task.waker());
+            let completed = self.calls.poll(&self.quorum, &mut Context::from_waker(&waker));
             let (now, mut guard) = (self.quorum.now(), self.quorum.shared.state());
             let state = &mut *guard;
-            let sends = match landed {
+            let sends = match completed {
                 Poll::Ready(Completed { server, round, sent, reply }) => {
                     attempt.voted(now, &state.clocks, server, round, sent, reply)
                 }
@@ -208,41 +211,41 @@ impl Voting {
         }
     }
 
-    /// It was granted: whatever is still under way is looked at later, and wakes nobody.
+    /// The lock was granted: the calls still in flight are checked later, and wake no task.
     fn keep(mut self, request: RequestId, ends: Moment) {
-        self.put_away(request, ends);
+        self.record(request, ends);
     }
 
-    /// Into the books.
-    fn put_away(&mut self, request: RequestId, ends: Moment) {
+    /// Records the grant.
+    fn record(&mut self, request: RequestId, ends: Moment) {
         let Some(attempt) = self.attempt.take() else { return };
         let names = attempt.request().names.as_slice().to_vec();
-        let mut held = Held { hold: Hold::of(attempt), names, ends, late: std::mem::take(&mut self.flights) };
+        let mut held = Held { hold: Hold::of(attempt), names, ends, late: std::mem::take(&mut self.calls) };
         self.quorum.settle(&mut held);
         let joined_from = held.hold.vacant().next().map(|_| held.hold.joined_from());
         let mut state = self.quorum.state();
         state.keep(self.quorum.now(), request, held);
         if let Some(from) = joined_from {
-            self.quorum.join_behind(&mut state, from, request);
+            self.quorum.defer_rejoin(&mut state, from, request);
         }
     }
 
-    /// It was not granted: gives everything back, and waits no longer than it takes to send that.
+    /// The lock was not granted: releases everything, and waits only until that is sent.
     async fn give_back(mut self) {
         let Some(attempt) = self.attempt.take() else { return };
-        let late = std::mem::take(&mut self.flights);
-        let mut sweeping = sweeping(&self.quorum, attempt, late);
+        let late = std::mem::take(&mut self.calls);
+        let mut sweep = sweep_of_attempt(&self.quorum, attempt, late);
         std::future::poll_fn(|task| {
-            // Sent before anything else of ours, so that it does not stand in our own way.
-            let _ = sweeping.poll(task);
+            // Sent before any later request of ours, so that it does not block one.
+            let _ = sweep.poll(task);
             Poll::Ready(())
         })
         .await;
-        self.quorum.release_behind(sweeping);
+        self.quorum.defer_release(sweep);
     }
 }
 
-/// How what is left of a request is given back.
+/// The release of what is left of a request.
 fn remains(request: &Acquire, name: Name) -> Release {
     Release {
         client: request.request.client,
@@ -256,8 +259,8 @@ fn remains(request: &Acquire, name: Name) -> Release {
     }
 }
 
-/// Gives back what an attempt may have taken, name by name.
-fn sweeping(quorum: &Quorum, attempt: Attempt, late: InFlightCalls<Answered<Vote>>) -> Sweeping {
+/// Releases what an attempt may have taken, name by name.
+fn sweep_of_attempt(quorum: &Quorum, attempt: Attempt, late: InFlightCalls<Answered<Vote>>) -> ReleaseSweep {
     let (now, rules) = (quorum.now(), &quorum.shared.rules);
     let lease = attempt.request().lease;
     let give_up = lease::surely_over(now + rules.limit(lease) * 4, lease);
@@ -267,35 +270,35 @@ fn sweeping(quorum: &Quorum, attempt: Attempt, late: InFlightCalls<Answered<Vote
         (sweep, attempt.giving_back(name))
     });
     let sweeps = sweeps.collect();
-    Sweeping::new(quorum, sweeps, Some((Hold::of(attempt), late)), true)
+    ReleaseSweep::new(quorum, sweeps, Some((Hold::of(attempt), late)), true)
 }
 
-impl Drop for Voting {
+impl Drop for VotingRound {
     fn drop(&mut self) {
         if self.quorum.shared.is_forked() {
             return;
         }
-        // Nobody waits for the verdict any more.
+        // The caller dropped the future.
         if let Some((request, ends)) = self.granted {
-            self.put_away(request, ends);
+            self.record(request, ends);
         } else if let Some(attempt) = self.attempt.take() {
-            let late = std::mem::take(&mut self.flights);
-            self.quorum.go_on(sweeping(&self.quorum, attempt, late));
+            let late = std::mem::take(&mut self.calls);
+            self.quorum.continue_in_background(sweep_of_attempt(&self.quorum, attempt, late));
         }
     }
 }
 
 impl Quorum {
-    /// Waits in the background for calls that nobody waits for.
-    pub(crate) fn finish<T: Reading + Unpin + std::marker::Send + 'static>(&self, mut flights: InFlightCalls<T>) {
-        while flights.ended(self).is_some() {}
-        if flights.is_empty() || self.shared.is_forked() {
+    /// Waits in the background for calls without a waiting caller.
+    pub(crate) fn finish<T: Reading + Unpin + std::marker::Send + 'static>(&self, mut calls: InFlightCalls<T>) {
+        while calls.ended(self).is_some() {}
+        if calls.is_empty() || self.shared.is_forked() {
             return;
         }
-        self.not_waited_for(&flights);
+        self.count_stragglers(&calls);
         let quorum = self.clone();
         self.spawn(async move {
-            while let Some(Completed { server, reply, .. }) = flights.next(&quorum).await {
+            while let Some(Completed { server, reply, .. }) = calls.next(&quorum).await {
                 if let Err(error) = reply {
                     quorum.state().health.failed(server, quorum.now(), Some(error));
                 }
@@ -303,31 +306,31 @@ impl Quorum {
         });
     }
 
-    /// Servers whose calls nobody waits for are left out for a while, when there are many.
-    pub(crate) fn not_waited_for<T: Reading + Unpin>(&self, flights: &InFlightCalls<T>) {
+    /// A server with many calls that no caller waits for is left out for a while.
+    pub(crate) fn count_stragglers<T: Reading + Unpin>(&self, calls: &InFlightCalls<T>) {
         let mut state = self.state();
-        flights.servers().for_each(|server| state.stragglers[server] += 1);
+        calls.servers().for_each(|server| state.stragglers[server] += 1);
     }
 
-    /// Votes that came after the verdict.
+    /// Processes votes that came after the verdict.
     pub(crate) fn settle(&self, held: &mut Held) {
-        while let Some(landed) = held.late.ended(self) {
+        while let Some(completed) = held.late.ended(self) {
             let mut state = self.state();
             let State { clocks, health, .. } = &mut *state;
-            voted_late(&mut held.hold, self.now(), clocks, health, landed);
+            voted_late(&mut held.hold, self.now(), clocks, health, completed);
         }
     }
 }
 
-/// A vote that came after the verdict.
+/// Processes a vote that came after the verdict.
 pub(crate) fn voted_late(
     hold: &mut Hold,
     now: Moment,
     clocks: &Clocks,
     health: &mut Health,
-    landed: Completed<Answered<Vote>>,
+    completed: Completed<Answered<Vote>>,
 ) {
-    let Completed { server, round, sent, reply } = landed;
+    let Completed { server, round, sent, reply } = completed;
     let failed = reply.as_ref().err().cloned();
     hold.voted(now, clocks, server, round, sent, reply);
     if let Some(error) = failed.filter(|error| error.outcome() != Outcome::Applied) {

@@ -1,4 +1,4 @@
-//! From the part of a URL behind `redlock:` to settings.
+//! Parses the part of a URL after `redlock:` into settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use crate::error;
 
 /// The scheme of this store's URLs.
 pub const SCHEME: &str = "redlock";
-/// How long a server that may have forgotten does not vote, where nothing else is said.
+/// Default time for which a server that may have forgotten does not vote.
 pub const QUARANTINE: Duration = Duration::from_secs(60);
 
-/// How a quorum is used.
+/// Options of a quorum.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How long a server that may have forgotten does not vote: one value for all clients of these servers. No lease is longer. Zero
-    /// switches it off. Default: 60 s.
+    /// How long a server that may have forgotten does not vote. All clients of these servers use the same value, and no
+    /// lease is longer. Zero turns it off. Default: 60 s.
     pub quarantine: Duration,
-    /// How long a server is waited for. Default: the smaller of 50 ms and a tenth of the lease.
+    /// How long a server is waited for. Default: 50 ms or a tenth of the lease, whichever is smaller.
     pub limit: Option<Duration>,
-    /// Allows an even number of servers, which tolerates no more failures than one less. Default: no.
+    /// Allows an even number of servers, which tolerates no more failures than one server less. Default: no.
     pub even: bool,
 }
 
@@ -32,7 +32,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether these servers make a quorum.
+    /// Checks that these servers can form a quorum.
     pub(crate) fn check(&self, labels: &[Arc<str>]) -> Result<(), Error> {
         let servers = labels.len();
         if servers < 3 {
@@ -64,7 +64,7 @@ mod servers {
     const QUARANTINE_MIN: Duration = Duration::from_millis(200);
     const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
-    /// Which servers, and how they are used.
+    /// Servers and options of a quorum.
     #[derive(Clone, Debug)]
     pub struct Config {
         servers: Vec<redis::Config>,
@@ -72,11 +72,12 @@ mod servers {
     }
 
     impl Config {
-        /// From what stands between `redlock:` and `?`, the options behind it, and a source of passwords for where the URL has none.
+        /// Parses the part between `redlock:` and `?`, and the options after it. `passwords` is used if the URL has no
+        /// password.
         ///
         /// # Errors
         ///
-        /// A bad argument, for a server or an option that makes no sense.
+        /// A bad argument if a server or an option is invalid.
         pub fn new(
             place: &str,
             options: &[(String, String)],
@@ -102,18 +103,18 @@ mod servers {
             Ok(Self { servers, settings })
         }
 
-        /// One for each server.
+        /// Configuration of each server.
         pub fn servers(&self) -> &[redis::Config] {
             &self.servers
         }
 
-        /// How they are used.
+        /// Options of the quorum.
         pub fn settings(&self) -> &Settings {
             &self.settings
         }
     }
 
-    /// The options of the quorum, and those that go to every server.
+    /// Splits the options into those of the quorum and those that go to every server.
     fn parse(options: &[(String, String)]) -> Result<(Settings, Vec<(String, String)>), Error> {
         let mut settings = Settings::default();
         let mut servers = vec![("layout".to_owned(), "plain".to_owned())];

@@ -1,4 +1,4 @@
-//! What can go wrong with a quorum as a whole. What goes wrong at a server is that store's own error.
+//! Errors of a quorum as a whole. An error of one server is that store's own.
 
 use std::io;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ fn bad(what: impl Into<String>) -> Error {
 
 pub(crate) fn too_few_servers(servers: usize) -> Error {
     let are = if servers == 1 { "is" } else { "are" };
-    let what = format!("a quorum needs three servers or more, and {servers} {are} given: with fewer, none may fail");
-    bad(what).with_hint("name more of them, or one server with redis:// instead")
+    let what =
+        format!("a quorum needs three servers or more, but only {servers} {are} given: with fewer, none may fail");
+    bad(what).with_hint("name at least three, or use a single server with redis://")
 }
 
 pub(crate) fn even_servers(servers: usize) -> Error {
-    let what = format!("{servers} servers bear no more losses than {}", servers - 1);
-    bad(what).with_hint("leave one out, or allow it with even=yes")
+    let what = format!("{servers} servers tolerate no more failures than {}", servers - 1);
+    bad(what).with_hint("leave one out, or set even=yes to allow it")
 }
 
 pub(crate) fn named_twice(label: &str) -> Error {
@@ -34,13 +35,13 @@ pub(crate) fn keeper_unconnected() -> Error {
 }
 
 pub(crate) fn no_thread(cause: io::Error) -> Error {
-    let what = format!("no thread can be started for the quorum: {cause}");
+    let what = format!("cannot start the thread of the quorum: {cause}");
     Error::new(ErrorKind::Internal, "connect", what)
         .with_source(cause)
-        .with_hint("look at the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
+        .with_hint("check the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
 }
 
-/// Too few servers answered: says of each how it is.
+/// Too few servers answered: reports the state of each.
 pub(crate) fn no_quorum(rules: &Rules, operation: &'static str, heard: &[usize], errors: &[Option<Error>]) -> Error {
     let state = |(server, label): (usize, &Arc<str>)| match &errors[server] {
         _ if heard.contains(&server) => format!("{label} answers"),
@@ -56,14 +57,14 @@ pub(crate) fn no_quorum(rules: &Rules, operation: &'static str, heard: &[usize],
 #[cfg(feature = "redis")]
 pub(crate) use of_url::*;
 
-/// What is wrong with a URL, or with all of the servers that it names.
+/// Errors in a URL, or of all the servers that it names.
 #[cfg(feature = "redis")]
 mod of_url {
     use super::{Error, bad};
 
     pub(crate) fn none_reached<'a>(first: &Error, errors: impl Iterator<Item = (&'a str, &'a Error)>) -> Error {
         let each: Vec<String> = errors.map(|(label, error)| format!("{label}: {}", error.message())).collect();
-        Error::new(first.kind(), first.operation(), format!("no server can be reached: {}", each.join("; ")))
+        Error::new(first.kind(), first.operation(), format!("cannot reach any server: {}", each.join("; ")))
     }
 
     pub(crate) fn bad_duration(key: &str, value: &str, cause: &humantime::DurationError) -> Error {
@@ -71,29 +72,29 @@ mod of_url {
     }
 
     pub(crate) fn bad_even(value: &str) -> Error {
-        bad(format!("even={value}: an even number of servers is allowed with even=yes"))
-            .with_hint("write even=yes, or leave it out")
+        bad(format!("even={value}: the only value is yes")).with_hint("write even=yes, or leave it out")
     }
 
     pub(crate) fn bad_layout(value: &str) -> Error {
-        bad(format!("layout={value}: locks of a quorum have the layout plain")).with_hint("leave the layout out")
+        bad(format!("layout={value}: a quorum supports only layout=plain")).with_hint("leave the option out")
     }
 
     pub(crate) fn no_such_option(key: &str) -> Error {
-        let known = "known are prefix, timeout, quarantine, limit, even=yes, layout=plain, keep, budget";
+        let known = "its options are prefix, timeout, quarantine, limit, even=yes, layout=plain, keep, budget";
         bad(format!("there is no option {key:?} for redlock:")).with_hint(known)
     }
 
     pub(crate) fn short_quarantine() -> Error {
-        bad("a quarantine is as long as the longest lease").with_hint("give it at least 200ms, or 0s to turn it off")
+        bad("the quarantine is too short: no lease can be longer than it")
+            .with_hint("use at least 200ms, or 0s to turn it off")
     }
 
     pub(crate) fn bad_limit() -> Error {
-        bad("limit: no server is waited for so long").with_hint("give it from 1ms to 10s")
+        bad("limit is out of range").with_hint("use a value from 1ms to 10s")
     }
 
     pub(crate) fn login_with_comma() -> Error {
-        bad("the login stands once, before the first server, and a comma in it is written as %2C")
+        bad("the login must appear once, before the first server, with %2C for a comma")
             .with_hint("write redlock://user:password@host:port,host:port,host:port")
     }
 

@@ -1,4 +1,4 @@
-//! Looking whether the servers of a quorum are fit: each by itself, and beside the others.
+//! Checks whether the servers of a quorum are fit: each on its own, and compared with the others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use leasehold_redis::{Seen, examine_member};
 use crate::config::Config;
 use crate::error;
 
-/// Clocks that differ by more are worth a word.
+/// Clocks that differ by more cause a warning.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(500);
-/// By more than this, and a fence that one server takes is refused by another.
+/// If they differ by more, a fence that one server accepts is refused by another.
 const CLOCKS_PART: Duration = Duration::from_secs(1);
 
-/// What is found at every server, under its label, and what there is to say of all together.
+/// The checks of every server, under its label, and those of all servers together.
 ///
 /// # Errors
 ///
-/// Where not one of them can be reached.
+/// If no server can be reached.
 ///
 /// # Cancel safety
 ///
-/// It only looks: dropping the future leaves nothing behind.
+/// This only reads: dropping the future leaves nothing behind.
 pub async fn examine(config: &Config) -> Result<Vec<Check>, Error> {
     let mut found = Vec::new();
-    // Not all at once: that would tell of the load that it makes itself.
+    // One after the other: parallel calls would measure the load that they cause.
     for server in config.servers() {
         found.push((server.label(), examine_member(server).await));
     }
@@ -60,14 +60,14 @@ fn labelled(label: &str, mut check: Check) -> Check {
 
 fn unreachable(error: &Error, reached: usize, majority: usize) -> Check {
     let (verdict, advice) = if reached >= majority {
-        (Verdict::Warn, "the others are a majority, and go on; bring it back before more of them fail")
+        (Verdict::Warn, "the others are a majority and continue; bring it back before more of them fail")
     } else {
         (Verdict::Fail, "no lock is granted without a majority of the servers")
     };
     Check::new("reaching", verdict, error.message()).with_advice(advice)
 }
 
-/// The same server under two addresses would vote twice.
+/// One server under two addresses would vote twice.
 fn different(servers: &[(&str, Seen)]) -> Check {
     const CHECK: &str = "different servers";
     let mut by_run: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -82,27 +82,27 @@ fn different(servers: &[(&str, Seen)]) -> Check {
     }
     let known: usize = by_run.len();
     if known < servers.len() {
-        let found = format!("{} do not say who they are", servers.len() - known);
+        let found = format!("{} do not identify themselves", servers.len() - known);
         return Check::new(CHECK, Verdict::Warn, found).with_advice("let this user call INFO");
     }
     let found = if known == 1 { "only one was reached".into() } else { format!("{known}, all different") };
     Check::new(CHECK, Verdict::Ok, found)
 }
 
-/// Fences are taken only within a second of each server's clock.
+/// Fences are accepted only within a second of each server's clock.
 fn clocks(servers: &[(&str, Seen)]) -> Check {
     const CHECK: &str = "clocks";
     let mut shown: Vec<(i128, Duration, &str)> =
         servers.iter().filter_map(|(label, seen)| seen.clock.map(|(ahead, within)| (ahead, within, *label))).collect();
     shown.sort_unstable();
     let (Some(first), Some(last)) = (shown.first(), shown.last()) else {
-        return Check::new(CHECK, Verdict::Warn, "no server tells the time").with_advice("let this user call TIME");
+        return Check::new(CHECK, Verdict::Warn, "no server reports its time").with_advice("let this user call TIME");
     };
     if shown.len() == 1 {
         return Check::new(CHECK, Verdict::Ok, "not measured: only one server was reached");
     }
     let apart = Duration::from_micros(u64::try_from(last.0 - first.0).unwrap_or(u64::MAX));
-    // Half of a round trip each is what cannot be known.
+    // The uncertainty of each is half of its round trip.
     let within = (first.1 + last.1) / 2;
     let found = format!("{apart:.1?} apart, give or take {within:.1?}: {} is ahead of {}", last.2, first.2);
     if apart > CLOCKS_PART + within {
@@ -110,7 +110,7 @@ fn clocks(servers: &[(&str, Seen)]) -> Check {
         return Check::new(CHECK, Verdict::Fail, found).with_advice(advice);
     }
     if apart > CLOCKS_DIFFER + within {
-        let advice = "from a second on, fences of one server are refused by the other: synchronize them";
+        let advice = "if they differ by a second or more, one server refuses the other's fences: synchronize them";
         return Check::new(CHECK, Verdict::Warn, found).with_advice(advice);
     }
     Check::new(CHECK, Verdict::Ok, format!("{apart:.1?} apart, give or take {within:.1?}"))

@@ -1,4 +1,4 @@
-//! What several servers say of a lock, as one answer.
+//! Combines what several servers say about a lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use leasehold_core::port::{Holder, Inspected};
 use crate::store::Quorum;
 
 impl Quorum {
-    /// Who holds a name, where a majority says so, or would with those servers that were not heard of: a lock that may be held is never
-    /// called free.
+    /// The holder of a name, if a majority reports it, or could together with the servers that did not answer: a lock
+    /// that may be held is never called free.
     pub(crate) fn combined(&self, name: &Name, found: Vec<Inspected>, unheard: usize) -> Inspected {
         let majority = self.shared.rules.majority();
         let waiters = found.iter().filter_map(|found| found.waiters).max();
@@ -20,9 +20,9 @@ impl Quorum {
         let same = |one: &Holder| {
             let mut rows: Vec<_> =
                 rows.iter().filter(|row| row.owner == one.owner && row.fence == one.fence).cloned().collect();
-            // What a majority still has when the others have let go.
+            // What a majority still has after the others expire.
             rows.sort_by_key(|row| std::cmp::Reverse(row.left.unwrap_or(Duration::MAX)));
-            // It can still be renewed where enough servers would.
+            // It can still be renewed if enough servers agree.
             let whole = rows.iter().filter(|row| !row.broken).count();
             let broken = whole + unheard < majority;
             (rows.len() + unheard >= majority).then(|| Holder { broken, ..rows[majority.min(rows.len()) - 1].clone() })
@@ -32,7 +32,7 @@ impl Quorum {
         Inspected { name: name.clone(), holders, cooldown, waiters }
     }
 
-    /// One page out of those of all servers, and where it ends: no further than the shortest full one goes.
+    /// Merges a page from each server, and says where it ends: at the end of the shortest full page.
     pub(crate) fn merged(&self, pages: Vec<Vec<Inspected>>, limit: usize) -> (Vec<Inspected>, Option<Name>) {
         let unheard = self.members.len() - pages.len();
         let full = pages.iter().filter(|page| page.len() >= limit);

@@ -1,4 +1,5 @@
-//! A lock over several independent servers, as a store like any other: all are asked at once, and a majority grants.
+//! A lock over several independent servers, as a store like any other: a call goes to all of them, and a majority
+//! grants.
 //!
 //! `redlock://host:port,host:port,host:port` (feature `redis`), or [`Quorum`] over any stores that can vote
 //! ([`Member`](leasehold_core::quorum::Member)). The decisions are pure state in `leasehold_core::quorum`.

@@ -1,4 +1,4 @@
-//! Calls whose answers are combined from a majority of the servers: all that the port has beside acquire, renew and release.
+//! Calls whose answers are combined from a majority of servers: all but acquire, renew and release.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -15,15 +15,16 @@ use crate::server_calls::{Completed, InFlightCalls, Reading};
 use crate::store::Quorum;
 use crate::timer_queue::Alarm;
 
-/// How long servers are waited for where nobody is in a hurry.
-pub(crate) const LIMIT: Duration = Duration::from_millis(1_500);
+/// How long servers are waited for when no caller is in a check_releases.
+pub(crate) const CALL_LIMIT: Duration = Duration::from_millis(1_500);
 /// The same for a page of locks: many calls to each server, each with its own limit.
 pub(crate) const LISTING_LIMIT: Duration = Duration::from_secs(30);
 /// How much longer servers beyond a majority are waited for.
 const STRAGGLER_GRACE: Duration = Duration::from_millis(10);
 
 impl Quorum {
-    /// Asks every server, and waits for as many as there are in time; only for a majority, and a moment longer, where that will do.
+    /// Calls every server, and waits for all of them within the limit. If a majority is enough, waits only a moment
+    /// longer.
     pub(crate) async fn gather<T: Reading + Unpin + Send + 'static>(
         &self,
         operation: &'static str,
@@ -32,9 +33,9 @@ impl Quorum {
         call: impl Fn(&Arc<dyn Member>) -> Call<Result<T, Error>>,
     ) -> Result<Vec<(usize, T)>, Error> {
         let now = self.now();
-        let mut flights = InFlightCalls::new();
+        let mut calls = InFlightCalls::new();
         for (server, member) in self.members.iter().enumerate() {
-            flights.send(server, 0, now, call(member));
+            calls.send(server, 0, now, call(member));
         }
         let mut found: Vec<(usize, T)> = Vec::new();
         let mut errors: PerServer<Option<Error>> = self.members.iter().map(|_| None).collect();
@@ -43,7 +44,7 @@ impl Quorum {
         let majority = self.shared.rules.majority();
         std::future::poll_fn(|task| {
             loop {
-                match flights.poll(self, task) {
+                match calls.poll(self, task) {
                     Poll::Ready(Completed { server, reply, .. }) => match reply {
                         Ok(answered) => {
                             found.push((server, answered));
@@ -53,7 +54,7 @@ impl Quorum {
                         }
                         Err(error) => errors[server] = Some(error),
                     },
-                    Poll::Pending if flights.is_empty() || self.now() >= until => return Poll::Ready(()),
+                    Poll::Pending if calls.is_empty() || self.now() >= until => return Poll::Ready(()),
                     Poll::Pending => {
                         alarm.set(until, task.waker());
                         return Poll::Pending;
@@ -62,7 +63,7 @@ impl Quorum {
             }
         })
         .await;
-        self.finish(flights);
+        self.finish(calls);
         if found.len() >= majority {
             return Ok(found);
         }
@@ -73,8 +74,8 @@ impl Quorum {
         Err(error::no_quorum(&self.shared.rules, operation, &heard, &errors))
     }
 
-    /// Asks servers for their clock that were never heard of: without it they cannot be asked for a vote.
-    pub(crate) async fn learn_clocks(&self) {
+    /// Reads the clock of servers that never answered: without it they cannot be asked for a vote.
+    pub(crate) async fn read_clocks(&self) {
         let now = self.now();
         let (unknown, enough) = {
             let state = self.state();
@@ -86,18 +87,18 @@ impl Quorum {
             let left_out = state.health.ailing(now);
             (unknown.into_iter().filter(|server| left_out[*server].is_none()).collect::<PerServer<usize>>(), enough)
         };
-        let mut flights = InFlightCalls::new();
+        let mut calls = InFlightCalls::new();
         for server in unknown {
-            flights.send(server, 0, now, self.members[server].clock());
+            calls.send(server, 0, now, self.members[server].clock());
         }
         if !enough {
-            self.wait_for_majority(now, &mut flights).await;
+            self.wait_for_majority(now, &mut calls).await;
         }
-        self.finish(flights);
+        self.finish(calls);
     }
 
-    async fn wait_for_majority(&self, now: Moment, flights: &mut InFlightCalls<Answered<()>>) {
-        let (until, mut alarm) = (now + LIMIT, Alarm::new(self.host()));
+    async fn wait_for_majority(&self, now: Moment, calls: &mut InFlightCalls<Answered<()>>) {
+        let (until, mut alarm) = (now + CALL_LIMIT, Alarm::new(self.host()));
         let missing = self.members.len() - self.shared.rules.majority();
         std::future::poll_fn(|task| {
             loop {
@@ -105,12 +106,12 @@ impl Quorum {
                 if known || self.now() >= until {
                     return Poll::Ready(());
                 }
-                match flights.poll(self, task) {
+                match calls.poll(self, task) {
                     Poll::Ready(Completed { server, reply: Err(error), .. }) => {
                         self.state().health.failed(server, self.now(), Some(error));
                     }
                     Poll::Ready(_) => {}
-                    Poll::Pending if flights.is_empty() => return Poll::Ready(()),
+                    Poll::Pending if calls.is_empty() => return Poll::Ready(()),
                     Poll::Pending => {
                         alarm.set(until, task.waker());
                         return Poll::Pending;

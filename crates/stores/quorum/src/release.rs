@@ -1,4 +1,4 @@
-//! Giving a lock back at every server.
+//! ReleaseCall a lock on every server.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,48 +15,49 @@ use crate::store::Quorum;
 use crate::timer_queue::Alarm;
 use crate::wake_threshold::{WakeThreshold, unconstrained};
 
-/// Whoever gives back is answered by then, though servers are silent.
-const ANSWER: Duration = Duration::from_millis(1_500);
-/// A server that must be told a script first needs two steps, and where too few answer nobody is woken for the first: so there is a look.
-const LOOK: Duration = Duration::from_millis(50);
-/// What nobody here knows of any more may last so long at most.
-const LONGEST: Duration = Duration::from_secs(60);
+/// A caller gets its answer by then, even if servers are silent.
+const ANSWER_LIMIT: Duration = Duration::from_millis(1_500);
+/// A server that does not have a script yet needs two steps, and the first wakes no task if too few answer: so it is
+/// checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum remaining time of a lease that this process does not know.
+const UNKNOWN_LEASE_MAX: Duration = Duration::from_secs(60);
 
-/// Sweeps under way, with what is sent to each server.
-pub(crate) struct Sweeping {
+/// Releases in progress, with what is sent to each server.
+pub(crate) struct ReleaseSweep {
     quorum: Quorum,
     sweeps: Vec<(Sweep, Release)>,
     quietly: bool,
-    flights: InFlightCalls<Answered<Released>>,
-    /// What is given back, where that is known, and its votes that nobody waited for.
+    calls: InFlightCalls<Answered<Released>>,
+    /// What is released, if known, and its votes that no caller waited for.
     late: Option<(Hold, InFlightCalls<Answered<Vote>>)>,
-    quota: WakeThreshold,
+    wake_threshold: WakeThreshold,
     alarm: Alarm,
-    /// Until every server was heard of: a process that ends must not leave locks behind.
+    /// Held until every server answered: a process that ends must not leave locks behind.
     task: Option<TaskGuard>,
 }
 
-impl Sweeping {
+impl ReleaseSweep {
     pub(crate) fn new(
         quorum: &Quorum,
         sweeps: Vec<(Sweep, Release)>,
         late: Option<(Hold, InFlightCalls<Answered<Vote>>)>,
         quietly: bool,
     ) -> Self {
-        late.iter().for_each(|(_, votes)| quorum.not_waited_for(votes));
+        late.iter().for_each(|(_, votes)| quorum.count_stragglers(votes));
         Self {
             quorum: quorum.clone(),
             sweeps,
             quietly,
-            flights: InFlightCalls::new(),
+            calls: InFlightCalls::new(),
             late,
-            quota: WakeThreshold::default(),
+            wake_threshold: WakeThreshold::default(),
             alarm: Alarm::new(quorum.host()),
             task: Some(quorum.shared.releases.begin()),
         }
     }
 
-    /// Goes on until all is done; `verdict` is called after every step.
+    /// Sends what is due and processes answers. Returns whether anything happened.
     fn step(&mut self, task: &mut Context<'_>) -> bool {
         let now = self.quorum.now();
         let mut moved = false;
@@ -65,11 +66,11 @@ impl Sweeping {
                 let member = &self.quorum.members[server];
                 let call =
                     if self.quietly { member.withdraw(release.clone()) } else { member.release(release.clone()) };
-                self.flights.send(server, u32::try_from(number).unwrap_or(u32::MAX), now, call);
+                self.calls.send(server, u32::try_from(number).unwrap_or(u32::MAX), now, call);
                 moved = true;
             }
         }
-        while let Poll::Ready(Completed { server, round, reply, .. }) = self.flights.poll(&self.quorum, task) {
+        while let Poll::Ready(Completed { server, round, reply, .. }) = self.calls.poll(&self.quorum, task) {
             let mut state = self.quorum.shared.state();
             self.sweeps[round as usize].0.answered(self.quorum.now(), server, reply, &mut state.rng);
             moved = true;
@@ -77,15 +78,15 @@ impl Sweeping {
         moved
     }
 
-    /// Votes that come now were overtaken by the release, or not: their servers say.
-    fn hear_votes(&mut self, task: &mut Context<'_>) -> bool {
+    /// Votes that arrive now may have been overtaken by the release; the servers' clocks tell.
+    fn receive_votes(&mut self, task: &mut Context<'_>) -> bool {
         let Some((hold, votes)) = &mut self.late else { return false };
         let mut moved = false;
-        while let Poll::Ready(landed) = votes.poll(&self.quorum, task) {
-            let (server, executed) = (landed.server, landed.reply.as_ref().ok().map(|answered| answered.at));
+        while let Poll::Ready(completed) = votes.poll(&self.quorum, task) {
+            let (server, executed) = (completed.server, completed.reply.as_ref().ok().map(|answered| answered.at));
             let mut state = self.quorum.shared.state();
             let State { clocks, health, .. } = &mut *state;
-            voted_late(hold, self.quorum.now(), clocks, health, landed);
+            voted_late(hold, self.quorum.now(), clocks, health, completed);
             let is_last = hold.is_answered(server);
             if executed.is_some() || is_last {
                 self.sweeps.iter_mut().for_each(|(sweep, _)| sweep.executed(server, executed, is_last));
@@ -106,14 +107,14 @@ impl Sweeping {
         self.late.is_none() && self.sweeps.iter().all(|(sweep, _)| sweep.is_done())
     }
 
-    /// Whether nothing is left to be done as it stands; nobody is woken for what is.
-    pub(crate) fn is_over(&mut self) -> bool {
+    /// Whether nothing is left to do right now. Wakes no task.
+    pub(crate) fn finishes_now(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Ready when nothing is left to be done.
+    /// Ready when nothing is left to do.
     pub(crate) fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        while self.step(task) | self.hear_votes(task) {}
+        while self.step(task) | self.receive_votes(task) {}
         if self.sweeps.iter().all(|(sweep, _)| sweep.is_heard()) {
             self.task = None;
         }
@@ -126,13 +127,13 @@ impl Sweeping {
 
     fn poll_verdict(&mut self, task: &mut Context<'_>) -> Poll<Result<Released, Error>> {
         loop {
-            let waker = self.quota.of(self.sweeps[0].0.awaits(), task.waker());
+            let waker = self.wake_threshold.of(self.sweeps[0].0.awaits(), task.waker());
             let moved = self.step(&mut Context::from_waker(&waker));
             if let Some(verdict) = self.sweeps[0].0.verdict(self.quorum.now()) {
                 return Poll::Ready(verdict);
             }
             if !moved {
-                self.alarm.set(self.wakes().min(self.quorum.now() + LOOK), task.waker());
+                self.alarm.set(self.wakes().min(self.quorum.now() + CHECK_INTERVAL), task.waker());
                 return Poll::Pending;
             }
         }
@@ -140,33 +141,33 @@ impl Sweeping {
 }
 
 impl Quorum {
-    /// Goes on in the background with what is left to be given back.
-    pub(crate) fn go_on(&self, mut sweeping: Sweeping) {
-        if sweeping.is_done() || self.shared.is_forked() {
+    /// Continues in the background.
+    pub(crate) fn continue_in_background(&self, mut release_sweep: ReleaseSweep) {
+        if release_sweep.is_done() || self.shared.is_forked() {
             return;
         }
-        self.spawn(async move { std::future::poll_fn(|task| sweeping.poll(task)).await });
+        self.spawn(async move { std::future::poll_fn(|task| release_sweep.poll(task)).await });
     }
 
     pub(crate) async fn give(self, request: Release) -> Reply<Released> {
-        let mut releasing = Releasing(Some(self.sweep_of(request)));
-        let verdict = unconstrained(|task| match &mut releasing.0 {
-            Some(sweeping) => sweeping.poll_verdict(task),
+        let mut call = ReleaseCall(Some(self.sweep_of(request)));
+        let verdict = unconstrained(|task| match &mut call.0 {
+            Some(release_sweep) => release_sweep.poll_verdict(task),
             None => Poll::Pending,
         })
         .await;
-        if let Some(sweeping) = releasing.0.take() {
-            self.release_behind(sweeping);
+        if let Some(release_sweep) = call.0.take() {
+            self.defer_release(release_sweep);
         }
         self.answer(verdict)
     }
 
-    /// What is to be done to give a lock back.
-    fn sweep_of(&self, request: Release) -> Sweeping {
+    /// The steps that release a lock.
+    fn sweep_of(&self, request: Release) -> ReleaseSweep {
         let now = self.now();
         let rules = &self.shared.rules;
-        let longest = if rules.quarantine.is_zero() { LONGEST } else { rules.quarantine };
-        let (traces, request, late, left): (PerServer<_>, Release, _, _) = match self.let_go(&request) {
+        let longest = if rules.quarantine.is_zero() { UNKNOWN_LEASE_MAX } else { rules.quarantine };
+        let (traces, request, late, left): (PerServer<_>, Release, _, _) = match self.remove_hold(&request) {
             Some(mut held) => {
                 self.settle(&mut held);
                 // A server that votes later may have it for a whole lease from then.
@@ -175,19 +176,19 @@ impl Quorum {
             }
             None => ((0..rules.servers()).map(|_| Some(None)).collect(), request, None, longest),
         };
-        let sweep = Sweep::begin(rules, traces, now, now + ANSWER, lease::surely_over(now, left));
-        Sweeping::new(self, vec![(sweep, request)], late, false)
+        let sweep = Sweep::begin(rules, traces, now, now + ANSWER_LIMIT, lease::surely_over(now, left));
+        ReleaseSweep::new(self, vec![(sweep, request)], late, false)
     }
 
-    /// Takes a name of what is held out of the books; the whole, when it is the last one.
-    fn let_go(&self, request: &Release) -> Option<Held> {
+    /// Removes a name of a hold from the records; the whole hold with its last name.
+    fn remove_hold(&self, request: &Release) -> Option<Held> {
         let id: RequestId = match request.scope {
             ReleaseScope::Hold(id) => id,
             ReleaseScope::One(_) | ReleaseScope::All => return None,
         };
         let mut state = self.state();
         let held = state.holds.get_mut(&id)?;
-        // An older lease of the same owner is another one.
+        // The fence is of another lease of the same owner.
         if request.fence.is_some_and(|fence| fence != held.hold.block().first) {
             return None;
         }
@@ -200,14 +201,14 @@ impl Quorum {
     }
 }
 
-/// A release under way. Whoever waits for it may go; it goes on.
-struct Releasing(Option<Sweeping>);
+/// A release in progress. It continues if its caller drops it.
+struct ReleaseCall(Option<ReleaseSweep>);
 
-impl Drop for Releasing {
+impl Drop for ReleaseCall {
     fn drop(&mut self) {
-        if let Some(sweeping) = self.0.take() {
-            let quorum = sweeping.quorum.clone();
-            quorum.go_on(sweeping);
+        if let Some(release_sweep) = self.0.take() {
+            let quorum = release_sweep.quorum.clone();
+            quorum.continue_in_background(release_sweep);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Calls to several servers under way.
+//! Calls in flight to several servers.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use leasehold_core::{Error, Moment, StoreTime};
 
 use crate::store::Quorum;
 
-/// What a server answers, with its clock where it tells that.
+/// What a server answers, with its clock if it reports one.
 pub(crate) trait Reading {
     fn clock(&self) -> Option<StoreTime>;
 }
@@ -27,7 +27,7 @@ impl Reading for () {
     }
 }
 
-/// Calls under way, each to one server.
+/// Calls in flight, each to one server.
 pub(crate) struct InFlightCalls<T>(Vec<InFlight<T>>);
 
 struct InFlight<T> {
@@ -37,7 +37,7 @@ struct InFlight<T> {
     call: Call<Result<T, Error>>,
 }
 
-/// A call that ended.
+/// A completed call.
 pub(crate) struct Completed<T> {
     pub(crate) server: usize,
     pub(crate) round: u32,
@@ -60,7 +60,7 @@ impl<T: Reading + Unpin> InFlightCalls<T> {
         self.0.push(InFlight { server, round, sent, call });
     }
 
-    /// Others that are under way as well.
+    /// Adds other calls that are in flight.
     pub(crate) fn join(&mut self, mut others: Self) {
         self.0.append(&mut others.0);
     }
@@ -69,12 +69,12 @@ impl<T: Reading + Unpin> InFlightCalls<T> {
         self.0.is_empty()
     }
 
-    /// Which servers have not answered.
+    /// The servers that have not answered.
     pub(crate) fn servers(&self) -> impl Iterator<Item = usize> {
         self.0.iter().map(|flight| flight.server)
     }
 
-    /// One that has ended, if any.
+    /// A completed call, if there is one.
     pub(crate) fn poll(&mut self, quorum: &Quorum, task: &mut Context<'_>) -> Poll<Completed<T>> {
         for at in 0..self.0.len() {
             if let Poll::Ready(reply) = Pin::new(&mut self.0[at].call).poll(task) {
@@ -88,15 +88,15 @@ impl<T: Reading + Unpin> InFlightCalls<T> {
         Poll::Pending
     }
 
-    /// One that has ended already, if any.
+    /// A call that has already completed, if there is one.
     pub(crate) fn ended(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
         match self.poll(quorum, &mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(landed) => Some(landed),
+            Poll::Ready(completed) => Some(completed),
             Poll::Pending => None,
         }
     }
 
-    /// The next that ends; none where there are no more.
+    /// The next call to complete; `None` if there are no more.
     pub(crate) async fn next(&mut self, quorum: &Quorum) -> Option<Completed<T>> {
         if self.0.is_empty() {
             return None;

@@ -12,9 +12,9 @@ use crate::deferred::DeferredWork;
 use crate::host::Host;
 use crate::server_calls::InFlightCalls;
 
-/// A server with more open calls than this that nobody waits for is left out for a while.
+/// A server with more open calls than this that no caller waits for is left out for a while.
 const STRAGGLERS_MAX: u32 = 16;
-/// With fewer grants than this, none is looked through.
+/// With fewer grants than this, none are scanned.
 const SWEEP_MIN: usize = 128;
 
 pub(crate) struct State {
@@ -22,23 +22,23 @@ pub(crate) struct State {
     pub(crate) health: Health,
     pub(crate) rng: Rng,
     pub(crate) attempts: u64,
-    /// Where this store's own clock began, and what the servers' clocks showed then.
+    /// When this store's own clock started, and the servers' clock at that time.
     anchor: Option<(Moment, StoreTime)>,
-    /// What was granted, by the request of the client's.
+    /// Grants, by the client's request.
     pub(crate) holds: HashMap<RequestId, Held, RandomState>,
-    /// At this many grants, those that ended without a release are dropped.
+    /// At this number of grants, those that ended without a release are dropped.
     sweep_at: usize,
-    /// Calls to each server that nobody waits for.
+    /// Calls to each server that no caller waits for.
     pub(crate) stragglers: PerServer<u32>,
-    pub(crate) behind: DeferredWork,
+    pub(crate) deferred: DeferredWork,
 }
 
-/// A grant, for as long as it is held.
+/// A grant, as long as it is held.
 pub(crate) struct Held {
     pub(crate) hold: Hold,
-    /// Those that were not given back.
+    /// The names that were not released yet.
     pub(crate) names: Vec<Name>,
-    /// The servers have it until then at least, if they forget nothing.
+    /// Every server that voted for it has it at least until then, if it forgets nothing.
     pub(crate) ends: Moment,
     /// Votes that were not needed.
     pub(crate) late: InFlightCalls<Answered<Vote>>,
@@ -55,11 +55,11 @@ impl State {
             holds: HashMap::default(),
             sweep_at: SWEEP_MIN,
             stragglers: (0..servers).map(|_| 0).collect(),
-            behind: DeferredWork::default(),
+            deferred: DeferredWork::default(),
         })
     }
 
-    /// This store's own clock: it began with those of the servers, and goes by ours.
+    /// This store's own clock: it started with the servers' clocks and runs with the local one.
     pub(crate) fn at(&mut self, now: Moment) -> StoreTime {
         let (began, at) = match self.anchor {
             Some(anchor) => anchor,
@@ -71,7 +71,7 @@ impl State {
         at + now.since(began)
     }
 
-    /// A grant goes into the books.
+    /// Records a grant.
     pub(crate) fn keep(&mut self, now: Moment, request: RequestId, held: Held) {
         if self.holds.len() >= self.sweep_at {
             self.holds.retain(|_, held| held.ends > now);
@@ -80,7 +80,7 @@ impl State {
         self.holds.insert(request, held);
     }
 
-    /// Who need not be asked now, and why.
+    /// Servers that need not be called now, and why.
     pub(crate) fn left_out(&self, now: Moment) -> PerServer<Option<Option<Error>>> {
         let mut ailing = self.health.ailing(now);
         let mut spare = (ailing.len() - 1) / 2 - ailing.iter().flatten().count().min((ailing.len() - 1) / 2);

@@ -1,7 +1,7 @@
 //! A quorum as a store: every call goes to all servers, and a majority decides.
 //!
-//! The decisions are in `leasehold_core::quorum`; here they meet real servers. The caller drives a call up to its verdict; what is left
-//! to do after it goes on in the background.
+//! The decisions are in `leasehold_core::quorum`; here they meet real servers. The caller drives a call up to its
+//! verdict, and the rest continues in the background.
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +20,7 @@ use leasehold_core::{
 use crate::config::{SCHEME, Settings};
 use crate::error;
 use crate::host::{Host, Machine};
-use crate::majority::{LIMIT, LISTING_LIMIT};
+use crate::majority::{CALL_LIMIT, LISTING_LIMIT};
 use crate::state::State;
 
 /// Several independent servers as one store.
@@ -30,7 +30,7 @@ pub struct Quorum {
     pub(crate) members: Arc<[Arc<dyn Member>]>,
 }
 
-/// What callers and keeper have in common.
+/// What callers and keeper share.
 pub(crate) struct Shared {
     label: Arc<str>,
     pub(crate) rules: Rules,
@@ -42,12 +42,13 @@ pub(crate) struct Shared {
 }
 
 impl Quorum {
-    /// Over these servers: one handle for callers, and one over connections of its own for the keeper. Both name the same servers in
-    /// the same order.
+    /// Creates a store over these servers: one handle for callers, and one with its own connections for the keeper.
+    /// Both lists name the same servers in the same order.
     ///
     /// # Errors
     ///
-    /// [`BadArgument`](leasehold_core::ErrorKind::BadArgument) for fewer than three servers, for an even number of them without `even`, or for one named twice.
+    /// [`BadArgument`](leasehold_core::ErrorKind::BadArgument) if there are fewer than three servers, an even number
+    /// without `even`, or one that is named twice.
     pub fn new(
         callers: Vec<Arc<dyn Member>>,
         keepers: Vec<Arc<dyn Member>>,
@@ -59,11 +60,11 @@ impl Quorum {
         Self::hosted(callers, keepers, rules, Arc::new(Machine))
     }
 
-    /// As [`Quorum::new`], by these rules, which name the servers in the same order, and on this machine.
+    /// Like [`Quorum::new`], with given rules, which name the servers in the same order, and on a given host.
     ///
     /// # Errors
     ///
-    /// [`BadArgument`](leasehold_core::ErrorKind::BadArgument) where there is not one handle of each kind for each server.
+    /// [`BadArgument`](leasehold_core::ErrorKind::BadArgument) unless there is one handle of each kind for each server.
     pub fn hosted(
         callers: Vec<Arc<dyn Member>>,
         keepers: Vec<Arc<dyn Member>>,
@@ -100,7 +101,7 @@ impl Quorum {
         self.shared.host.now()
     }
 
-    /// Goes on with something that nobody waits for.
+    /// Runs something that no caller waits for.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.shared.host.spawn(Box::pin(work));
     }
@@ -114,7 +115,7 @@ impl Quorum {
         }
     }
 
-    /// A server answered something, and may have told its clock.
+    /// Processes the answer of a server, which may include its clock.
     pub(crate) fn heard(&self, server: usize, sent: Moment, came: Moment, at: Option<StoreTime>) {
         let mut state = self.state();
         if let Some(at) = at {
@@ -130,7 +131,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a forked child nothing goes on behind anybody's back.
+    /// A forked child does no work in the background.
     pub(crate) fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
@@ -153,8 +154,8 @@ pub fn connect(config: &crate::Config) -> Result<(Quorum, Quorum), Error> {
     Quorum::new(callers, keepers, config.settings())
 }
 
-const LONGER_LEASES: &str = "no lease may be longer than the quarantine, which ?quarantine= sets, alike for all clients of these servers; \
-    docs/redlock.md says how to change it";
+const LONGER_LEASES: &str = "no lease may be longer than the quarantine (?quarantine=), which must be the same for all clients of these \
+     servers; docs/redlock.md says how to change it";
 
 impl Store for Quorum {
     fn label(&self) -> &Arc<str> {
@@ -181,7 +182,7 @@ impl Store for Quorum {
         capability
     }
 
-    /// The servers it is made of, in whichever order; where one does not say who it is, nothing is known.
+    /// The servers it consists of, in any order. Unknown if one of them does not identify itself.
     fn identity(&self) -> Call<Result<Identity, Error>> {
         let calls: Vec<_> = self.members.iter().map(|member| member.identity()).collect();
         Call::pending(async move {
@@ -200,7 +201,7 @@ impl Store for Quorum {
     fn clock(&self) -> Call<Reply<()>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("connect", LIMIT, false, |member| member.clock()).await;
+            let found = quorum.gather("connect", CALL_LIMIT, false, |member| member.clock()).await;
             let checked = match found {
                 Ok(found) => quorum.are_different(found.into_iter().map(|(server, _)| server).collect()).await,
                 Err(error) => Err(error),
@@ -225,7 +226,7 @@ impl Store for Quorum {
         let quorum = self.clone();
         Call::pending(async move {
             let watch = |member: &Arc<dyn Member>| member.watch(client, name.clone(), sink.clone());
-            let found = quorum.gather("watch", LIMIT, false, watch).await;
+            let found = quorum.gather("watch", CALL_LIMIT, false, watch).await;
             found.map(drop).map_err(|error| error.on_store(&quorum.shared.label))
         })
     }
@@ -245,7 +246,7 @@ impl Store for Quorum {
     fn inspect(&self, name: Name) -> Call<Reply<Inspected>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("inspect", LIMIT, false, |member| member.inspect(name.clone())).await;
+            let found = quorum.gather("inspect", CALL_LIMIT, false, |member| member.inspect(name.clone())).await;
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
                 quorum.combined(&name, found.into_iter().map(|(_, found)| found.result).collect(), unheard)
@@ -277,11 +278,12 @@ impl Store for Quorum {
     fn break_lock(&self, name: Name, options: BreakOptions) -> Call<Reply<Broken>> {
         let quorum = self.clone();
         Call::pending(async move {
-            let found = quorum.gather("break", LIMIT, true, |member| member.break_lock(name.clone(), options)).await;
+            let found =
+                quorum.gather("break", CALL_LIMIT, true, |member| member.break_lock(name.clone(), options)).await;
             let found = found.map_err(|error| error.with_outcome(Outcome::Unknown));
             quorum.answer(found.map(|found| {
                 let unheard = quorum.members.len() - found.len();
-                // With a majority it is done: what a minority has instead was never granted.
+                // A majority is enough: what only a minority has was never granted.
                 let mut refusals = found.iter().filter_map(|(_, found)| found.result.refused);
                 let is_done = found.len() - refusals.clone().count() >= quorum.shared.rules.majority();
                 let refused = refusals.next().filter(|_| !is_done);

@@ -1,4 +1,4 @@
-//! A thread of the process's own for what goes on behind a verdict, and for alarms: whatever runtime a caller has, or none.
+//! A thread of this process for background work and timers: callers may have any runtime or none.
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,7 +10,7 @@ use crate::error;
 
 static HANDLE: OnceLock<Handle> = OnceLock::new();
 
-/// Starts it, once a process. A quorum is made only where this succeeds.
+/// Starts it, once per process. Without it no quorum is created.
 pub(crate) fn start() -> Result<(), Error> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A request that a quorum granted is sent again while its servers are slow, gone or held by others.
+//! A granted request is sent again while its servers are slow, gone, or held by other clients.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::future::Future;
@@ -22,17 +22,17 @@ const LIMIT: Duration = Duration::from_millis(20);
 const LEASE: Duration = Duration::from_secs(60);
 const FACTS: Facts = Facts { run: 1, started: StoreTime::from_nanos(0), untouched: true, synced: false };
 
-/// A server that executes calls while it is open; those that come before that wait.
+/// A server that executes calls while it is open; earlier calls wait.
 struct Slow {
     label: Arc<str>,
     server: Mutex<Server>,
     is_open: watch::Sender<bool>,
     ballots: AtomicUsize,
-    /// How often it was told to give something back.
+    /// How often it was asked to release.
     given_back: AtomicUsize,
 }
 
-/// The handle that a quorum has of it.
+/// A quorum's handle of it.
 struct Handle(Arc<Slow>);
 
 impl Slow {
@@ -144,7 +144,7 @@ impl Scene {
         Self { servers, quorum }
     }
 
-    /// Those that are open; the others stand still.
+    /// Opens these servers; the others stand still.
     fn open(&self, open: [bool; 3]) {
         for (slow, open) in self.servers.iter().zip(open) {
             slow.is_open.send_replace(open);
@@ -155,14 +155,14 @@ impl Scene {
         Ok(self.quorum.acquire(request.clone()).await?.result)
     }
 
-    /// What is granted, and by all servers.
+    /// A grant by all servers.
     async fn take(&self, request: &Acquire) -> Granted {
         let granted = granted(self.acquire(request).await.unwrap());
         assert!(self.servers.iter().all(|slow| !slow.is_free()));
         granted
     }
 
-    /// That long from now, as the quorum counts.
+    /// That long from now, on the quorum's clock.
     async fn after(&self, span: Duration) -> StoreTime {
         self.quorum.clock().await.unwrap().at + span
     }
@@ -205,7 +205,7 @@ fn granted(acquired: Acquired) -> Granted {
     }
 }
 
-/// Servers that answer after the limit have it all the same.
+/// Servers that answer after the limit have the lease all the same.
 #[tokio::test]
 async fn servers_that_are_slow_have_it() {
     let scene = Scene::new();
@@ -214,7 +214,7 @@ async fn servers_that_are_slow_have_it() {
     scene.open([true, false, false]);
     let slow = async {
         tokio::time::sleep(LIMIT * 5).await;
-        assert_eq!(scene.given_back(), 0, "it was given back, because two servers were slow");
+        assert_eq!(scene.given_back(), 0, "it was released because two servers were slow");
         scene.open([true; 3]);
     };
     let (again, ()) = tokio::join!(scene.acquire(&request), slow);
@@ -224,7 +224,8 @@ async fn servers_that_are_slow_have_it() {
     assert_eq!(scene.given_back(), 0);
 }
 
-/// Nothing is known when the caller's time is over: it is neither given back nor refused, and can be asked for again.
+/// When the caller's time is over nothing is known: the lock is neither released nor refused, and can be requested
+/// again.
 #[tokio::test]
 async fn silence_says_nothing() {
     let scene = Scene::new();
@@ -252,7 +253,7 @@ async fn silence_says_nothing() {
     assert!(scene.servers.iter().filter(|slow| slow.is_free()).count() >= 2);
 }
 
-/// One server that another has says nothing of the other two.
+/// A minority on which another client holds the lock says nothing about the other two servers.
 #[tokio::test]
 async fn a_minority_that_is_busy_says_nothing() {
     let scene = Scene::new();
@@ -273,7 +274,7 @@ async fn a_minority_that_is_busy_says_nothing() {
     assert_eq!(scene.given_back(), 0);
 }
 
-/// Where a majority does not have it any more, it is asked for afresh, and nobody waits for a server that stands still.
+/// If a majority has lost it, it is requested again, without waiting for a server that stands still.
 #[tokio::test]
 async fn what_is_gone_is_granted_afresh() {
     let scene = Scene::new();
@@ -292,7 +293,7 @@ async fn what_is_gone_is_granted_afresh() {
     assert_eq!(again.left.as_secs(), LEASE.as_secs());
 }
 
-/// Nobody waits for a repeat any more: what was granted before stays granted.
+/// The repeat is dropped: what was granted before stays granted.
 #[tokio::test]
 async fn a_repeat_that_is_dropped_gives_nothing_back() {
     let scene = Scene::new();

@@ -148,7 +148,7 @@ pub(crate) fn no_thread(cause: std::io::Error) -> Error {
     let what = format!("could not start the thread of the connection: {cause}");
     Error::new(ErrorKind::Internal, "connect", what)
         .with_source(cause)
-        .with_hint("look at the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
+        .with_hint("check the limits of this process: threads (ulimit -u), open files (ulimit -n), memory")
 }
 
 /// Connecting failed: only the login was sent. A server may repeat it in its answer, whole or in part, so with a
