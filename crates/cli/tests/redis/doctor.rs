@@ -96,9 +96,9 @@ fn replicas() -> Checked {
     let advice = checks.has("replicas", "fail", "itself a replica")["advice"].clone();
     assert!(advice.as_str().is_some_and(|advice| advice.contains("master")), "{advice}");
     checks.has("take and release", "fail", "read-only replica");
-    run(&url(&master), DOCTOR).is(0).checks().has("replicas", "warn", "1, which get every grant after");
+    run(&url(&master), DOCTOR).is(0).checks().has("replicas", "warn", "1, which receive a grant only after");
     master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
-    run(&url(&master), DOCTOR).is(0).checks().has("replicas", "warn", "1 must be there");
+    run(&url(&master), DOCTOR).is(0).checks().has("replicas", "warn", "with fewer than 1");
     Ok(())
 }
 
@@ -124,7 +124,7 @@ fn rights() -> Checked {
     examined("publishes").is(78).checks().has("permissions", "fail", "channels leasehold_hint:");
     let checks = examined("looks").is(0).checks();
     checks.has("looking", "warn", "SCAN");
-    checks.has("without expiry", "warn", "not looked for");
+    checks.has("without expiry", "warn", "not checked");
     // The other layout needs less.
     run(&url_of(&server, "channels", "?layout=plain"), DOCTOR).is(0).checks().has("permissions", "ok", "");
     // Whoever is given what is advised has all that is needed.
@@ -188,7 +188,7 @@ fn who_may_not_ask_is_warned() -> Checked {
     let server = Redis::with(Settings::default().durable().users(lines))?;
     let checks = run(&url_of(&server, "managed", ""), DOCTOR).is(0).checks();
     for check in ["persistence", "eviction", "replicas"] {
-        checks.has(check, "warn", "does not say");
+        checks.has(check, "warn", "unknown: INFO is not allowed");
     }
     // These it learns from the greeting.
     checks.has("version", "ok", ".");
@@ -206,7 +206,7 @@ fn who_has_few_rights() -> Checked {
     run(&url(&server), &["acquire", "job", "--owner", "me"]).is(0);
     let checks = run(&url_of(&server, "nobody", ""), DOCTOR).is(78).checks();
     checks.has("permissions", "fail", "+evalsha");
-    checks.has("latency", "warn", "cannot be seen");
+    checks.has("latency", "warn", "cannot be checked");
     let checks = run(&url_of(&server, "timeless", ""), DOCTOR).is(78).checks();
     checks.has("permissions", "fail", "commands +time");
     for layout in ["", "?layout=plain"] {
@@ -262,7 +262,7 @@ fn a_slow_connection() -> Checked {
     let proxy = Proxy::before(server.address())?;
     proxy.delay(Duration::from_millis(30));
     let checks = run(&at(proxy.address()), DOCTOR).is(0).checks();
-    checks.has("latency", "warn", "ms a round trip");
+    checks.has("latency", "warn", "ms per round trip");
     Ok(())
 }
 

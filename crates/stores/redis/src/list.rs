@@ -19,12 +19,12 @@ use crate::reply::{self, Parts};
 use crate::store::{Inner, calling};
 
 /// Number of keys that one step of a scan visits.
-const STEP: usize = 1_000;
+const KEYS_PER_STEP: usize = 1_000;
 /// Maximum number of locks inspected in one call.
-const AT_ONCE: usize = 200;
+const LOCKS_PER_CALL: usize = 200;
 
 /// A scan fails after this time.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SCAN_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum number of names that a scan collects.
 const NAMES_MAX: usize = 200_000;
 
@@ -104,7 +104,7 @@ pub(crate) async fn page(
     };
     let first = after.map_or(0, |after| names.partition_point(|name| *name <= after));
     let (mut page, mut at) = (Vec::new(), StoreTime::default());
-    for some in names[first..].chunks(AT_ONCE) {
+    for some in names[first..].chunks(LOCKS_PER_CALL) {
         let (now, found) = inspect(inner, some.to_vec(), Which::listed(inner.layout)).await?;
         at = now;
         page.extend(found);
@@ -153,7 +153,7 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
     };
     loop {
         let mut command: Cmd = redis::cmd("SCAN");
-        command.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
+        command.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(KEYS_PER_STEP).arg("TYPE").arg(kind);
         let answer = inner.connection.query(&command).await.map_err(|error| error.during("list"))?;
         let mut parts = Parts::of(answer)?;
         cursor = parts.text()?;
@@ -172,7 +172,7 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
         if cursor == "0" {
             return Ok(names);
         }
-        if names.len() > NAMES_MAX || leasehold_clock::now().since(began) > PATIENCE {
+        if names.len() > NAMES_MAX || leasehold_clock::now().since(began) > SCAN_LIMIT {
             return Err(error::too_many_keys(names.len()));
         }
     }

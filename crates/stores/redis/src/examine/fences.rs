@@ -1,4 +1,4 @@
-//! Names whose last fence no clock has counted: they are refused until somebody resets it.
+//! Names whose last fence cannot come from any clock: their locks are refused until the fence is reset.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use crate::legible::legible;
 use crate::reply::Parts;
 use crate::store::{Inner, calling};
 
-/// A large server is not gone through to its end.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Keys that one step of a scan goes through.
-const STEP: usize = 1_000;
-/// Names that are shown.
-const NAMED: usize = 5;
-/// The longest number that is shown of a fence.
+/// A scan of a large server stops after this time.
+const SCAN_LIMIT: Duration = Duration::from_secs(3);
+/// Number of keys that one step of a scan visits.
+const KEYS_PER_STEP: usize = 1_000;
+/// Maximum number of names that are shown.
+const SHOWN_NAMES_MAX: usize = 5;
+/// Maximum number of characters shown of a fence.
 const FENCE_DIGITS: usize = 24;
 const CHECK: &str = "fence records";
 
-/// Goes through the fences for a while.
+/// Scans the fences, within a time limit.
 pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {
     let (unfit, all) = match scan(inner).await {
         Err(error) if error.kind() == ErrorKind::Unfit => {
-            let advice = "give this user +scan to have fences looked for that are too far ahead";
-            return Ok(Check::new(CHECK, Verdict::Warn, "not looked at: SCAN is not allowed").with_advice(advice));
+            let advice = "give this user +scan, so that fences too far ahead can be found";
+            return Ok(Check::new(CHECK, Verdict::Warn, "not checked: SCAN is not allowed").with_advice(advice));
         }
         scanned => scanned?,
     };
-    let among = if all { "" } else { " (among those looked at: the server has many keys)" };
+    let among = if all { "" } else { " (among the keys scanned; the server has many)" };
     if unfit.is_empty() {
         return Ok(Check::new(CHECK, Verdict::Ok, format!("none is far ahead of the clock{among}")));
     }
-    let named: Vec<String> = unfit.iter().take(NAMED).map(|(name, last)| shown(name, last)).collect();
-    let more = if unfit.len() > NAMED { ", …" } else { "" };
+    let named: Vec<String> = unfit.iter().take(SHOWN_NAMES_MAX).map(|(name, last)| shown(name, last)).collect();
+    let more = if unfit.len() > SHOWN_NAMES_MAX { ", …" } else { "" };
     let found = format!(
-        "{} with a last fence that is more than 8 days ahead of the server's clock, or no number{among}: {}{more}",
+        "{} with a last fence that is more than 8 days ahead of the server's clock, or not a number{among}: {}{more}",
         unfit.len(),
         named.join(", ")
     );
@@ -47,19 +47,19 @@ pub(super) async fn check(inner: &Inner) -> Result<Check, Error> {
 
 fn shown(name: &Name, last: &str) -> String {
     let last = match last {
-        "" => "no number".to_owned(),
+        "" => "not a number".to_owned(),
         WRONG_TYPE_OF_FENCE => "another program's value, which only the server's own tools delete".to_owned(),
         last => legible(last, FENCE_DIGITS),
     };
     format!("{name} ({last})")
 }
 
-/// Unfit fences by name, and whether all keys were gone through.
+/// Unfit fences by name, and whether the scan visited all keys.
 async fn scan(inner: &Inner) -> Result<(Vec<(Name, String)>, bool), Error> {
     let (began, mut unfit, mut cursor) = (leasehold_clock::now(), Vec::new(), "0".to_owned());
     loop {
         let mut command: Cmd = redis::cmd("SCAN");
-        command.arg(&cursor).arg("COUNT").arg(STEP).arg("MATCH").arg(inner.space.fence_pattern(""));
+        command.arg(&cursor).arg("COUNT").arg(KEYS_PER_STEP).arg("MATCH").arg(inner.space.fence_pattern(""));
         let mut parts = Parts::of(inner.connection.query(&command).await?)?;
         cursor = parts.text()?;
         let (mut keys, mut found) = (Vec::new(), parts.list()?);
@@ -70,7 +70,7 @@ async fn scan(inner: &Inner) -> Result<(Vec<(Name, String)>, bool), Error> {
         if cursor == "0" {
             return Ok((unfit, true));
         }
-        if leasehold_clock::now().since(began) > PATIENCE {
+        if leasehold_clock::now().since(began) > SCAN_LIMIT {
             return Ok((unfit, false));
         }
     }

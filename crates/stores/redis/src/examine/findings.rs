@@ -1,4 +1,4 @@
-//! From what was found to verdicts: pure, so that each can be tried without a server that is so.
+//! Turns findings into verdicts. Pure functions, so that each can be tested without such a server.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,15 +9,15 @@ use redis::Value;
 use super::info::Info;
 use crate::reply::Parts;
 
-/// The oldest that will do.
+/// The oldest supported version.
 const OLDEST: (u32, u32) = (6, 2);
-/// Clocks that differ by more are worth a word.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
-/// A round trip that takes longer is worth a word.
-const SLOW: Duration = Duration::from_millis(50);
+/// Clocks that differ by more cause a warning.
+const CLOCK_SKEW_WARN: Duration = Duration::from_secs(1);
+/// Round trips that take longer cause a warning.
+const ROUND_TRIP_WARN: Duration = Duration::from_millis(50);
 
-const UNSAID: &str = "the server does not say (INFO is not allowed here)";
-const ASK_WHOEVER_RUNS_IT: &str = "ask whoever runs the server, or let this user call INFO and CONFIG GET";
+const UNKNOWN: &str = "unknown: INFO is not allowed";
+const ASK_THE_ADMINISTRATOR: &str = "ask the server's administrator, or let this user call INFO and CONFIG GET";
 
 fn ok(check: &'static str, found: impl Into<String>) -> Check {
     Check::new(check, Verdict::Ok, found)
@@ -37,7 +37,7 @@ pub(super) fn version(info: &Info) -> Check {
         return ok("version", format!("Valkey {version}"));
     }
     let Some(version) = info.get("redis_version").or_else(|| info.get("hello version")) else {
-        return warn("version", UNSAID, "Redis 6.2 or newer is needed, or Valkey");
+        return warn("version", UNKNOWN, "Redis 6.2 or newer is needed, or Valkey");
     };
     let name = info.get("hello server").unwrap_or("redis");
     let found = format!("{name} {version}");
@@ -51,7 +51,7 @@ pub(super) fn version(info: &Info) -> Check {
     }
 }
 
-/// One server by itself.
+/// A single server, not a cluster or a Sentinel.
 pub(super) fn mode(info: &Info) -> Check {
     let clustered = info.get("cluster_enabled") == Some("1");
     match info.get("redis_mode").or_else(|| info.get("server_mode")).or_else(|| info.get("hello mode")) {
@@ -61,9 +61,9 @@ pub(super) fn mode(info: &Info) -> Check {
         Some("cluster") => {
             fail("mode", "a node of a cluster", "redis: is for one server; a cluster moves keys between servers")
         }
-        Some("sentinel") => fail("mode", "a Sentinel, which keeps no keys", "name the server that it watches over"),
+        Some("sentinel") => fail("mode", "a Sentinel, which stores no keys", "use the server that it monitors"),
         Some(mode) => ok("mode", mode),
-        None => warn("mode", UNSAID, ASK_WHOEVER_RUNS_IT),
+        None => warn("mode", UNKNOWN, ASK_THE_ADMINISTRATOR),
     }
 }
 
@@ -76,22 +76,22 @@ pub(super) fn persistence(info: &Info) -> Check {
     for (word, what) in broken {
         if info.get(word) == Some("err") {
             let found = format!("the server failed to write {what}, and may refuse every lock until it can");
-            return fail(CHECK, found, "see to the server's disk; its log says more");
+            return fail(CHECK, found, "check the server's disk; its log says more");
         }
     }
     match (info.get("aof_enabled"), info.get("appendfsync"), info.get("save")) {
-        (None, _, _) => warn(CHECK, UNSAID, ASK_WHOEVER_RUNS_IT),
-        (Some("1"), Some("always"), _) => ok(CHECK, "every grant is on the disk before it is answered"),
+        (None, _, _) => warn(CHECK, UNKNOWN, ASK_THE_ADMINISTRATOR),
+        (Some("1"), Some("always"), _) => ok(CHECK, "every grant is on disk before it is answered"),
         (Some("1"), Some("everysec"), _) => {
-            warn(CHECK, "written once a second: a machine that fails forgets the locks of the last seconds", ADVICE)
+            warn(CHECK, "synced once a second: a crash of the machine loses the locks of the last seconds", ADVICE)
         }
         (Some("1"), Some(_), _) => warn(
             CHECK,
-            "written when the system likes: a machine that fails forgets the locks of half a minute",
+            "synced when the system decides: a crash of the machine loses the locks of about half a minute",
             ADVICE,
         ),
         (Some("1"), None, _) => {
-            warn(CHECK, "an append-only file; how often it is synced the server does not say", ASK_WHOEVER_RUNS_IT)
+            warn(CHECK, "an append-only file; how often it is synced is unknown", ASK_THE_ADMINISTRATOR)
         }
         (_, _, Some("")) => warn(CHECK, "none: a restart forgets every lock", ADVICE),
         (_, _, Some(save)) => {
@@ -103,18 +103,18 @@ pub(super) fn persistence(info: &Info) -> Check {
     }
 }
 
-/// Whether locks can be thrown out to make room.
+/// Whether locks can be evicted to free memory.
 pub(super) fn eviction(info: &Info) -> Check {
     const CHECK: &str = "eviction";
     let (Some(limit), Some(policy)) = (info.number("maxmemory"), info.get("maxmemory_policy")) else {
         return warn(
             CHECK,
-            UNSAID,
+            UNKNOWN,
             "a server that evicts keys to make room may evict locks: maxmemory-policy noeviction",
         );
     };
     if limit == 0 {
-        return ok(CHECK, "no limit on memory, so nothing is evicted");
+        return ok(CHECK, "no memory limit, so nothing is evicted");
     }
     if policy != "noeviction" {
         let found = format!("{policy} with a limit of {limit} bytes: locks may be evicted, and granted twice");
@@ -136,23 +136,23 @@ pub(super) fn replicas(info: &Info) -> Check {
     const LOSES: &str = "a failover forgets locks that were granted in its last moments, and they can be granted again: check fences at the \
                          resource, where that matters";
     match (info.get("role").or_else(|| info.get("hello role")), info.number("connected_slaves")) {
-        (Some("slave" | "replica"), _) => fail(CHECK, "this server is itself a replica", "name its master"),
+        (Some("slave" | "replica"), _) => fail(CHECK, "this server is itself a replica", "use its master"),
         (Some(_), Some(0)) => ok(CHECK, "none"),
         (Some(_), Some(many)) => {
             let wanted = info.number("min-replicas-to-write").unwrap_or(0);
             let found = match wanted {
-                0 => format!("{many}, which get every grant after it was answered"),
+                0 => format!("{many}, which receive a grant only after it was answered"),
                 _ => format!(
-                    "{many}, which get every grant after it was answered; {wanted} must be there, or locks are refused"
+                    "{many}, which receive a grant only after it was answered; with fewer than {wanted}, locks are refused"
                 ),
             };
             warn(CHECK, found, LOSES)
         }
-        _ => warn(CHECK, UNSAID, LOSES),
+        _ => warn(CHECK, UNKNOWN, LOSES),
     }
 }
 
-/// What a restart of one server of a quorum loses: nothing that the others do not make up for, where it waits before it
+/// What a restart of one server of a quorum loses: nothing that the others do not make up for, if it waits before it
 /// votes again.
 pub(super) fn persistence_of_member(info: &Info, quarantine: Duration) -> Check {
     let found = persistence(info);
@@ -163,7 +163,7 @@ pub(super) fn persistence_of_member(info: &Info, quarantine: Duration) -> Check 
     ok(found.check, format!("{}; it does not vote for {waits} after a restart", found.found))
 }
 
-/// A quorum is of masters without replicas.
+/// A quorum consists of masters without replicas.
 pub(super) fn replicas_of_member(info: &Info) -> Check {
     let found = replicas(info);
     match info.number("connected_slaves") {
@@ -176,16 +176,16 @@ pub(super) fn replicas_of_member(info: &Info) -> Check {
     }
 }
 
-/// Since when the server runs.
+/// When the server started.
 pub(super) fn uptime(info: &Info) -> Check {
     match info.number("uptime_in_seconds") {
         Some(seconds) => ok("uptime", humantime::format_duration(Duration::from_secs(seconds)).to_string()),
-        None => warn("uptime", UNSAID, ASK_WHOEVER_RUNS_IT),
+        None => warn("uptime", UNKNOWN, ASK_THE_ADMINISTRATOR),
     }
 }
 
-/// Whether a server of a quorum votes now: not for a quarantine after it may have forgotten. As
-/// `scripts/lib/server_epoch.lua` decides.
+/// Whether a server of a quorum votes: not for a quarantine after it may have forgotten. `scripts/lib/server_epoch.lua`
+/// makes the same decision.
 pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_micros: i128) -> Check {
     const CHECK: &str = "voting";
     let spoken = humantime::format_duration;
@@ -193,20 +193,20 @@ pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_
     let Some(here) = info.get("run_id") else {
         return fail(
             CHECK,
-            UNSAID,
+            UNKNOWN,
             "a server that cannot tell whether it forgot does not vote: let this user call INFO",
         );
     };
     let [run, born, of, synced] = parts[..] else {
-        return ok(CHECK, "it was not asked for a vote yet (there is no leasehold_birth)");
+        return ok(CHECK, "it has not been asked for a vote yet (there is no leasehold_birth)");
     };
     let of = Duration::from_millis(of.parse().unwrap_or(0));
     if of != quarantine {
         let found = format!("it is used with a quarantine of {}, not {}", spoken(of), spoken(quarantine));
-        return fail(CHECK, found, "give every client the same `quarantine`, as it stands in leasehold_birth");
+        return fail(CHECK, found, "give every client the same `quarantine`, the one in leasehold_birth");
     }
     if quarantine.is_zero() {
-        let found = "it votes, also when it has just forgotten: there is no quarantine";
+        let found = "it votes even right after losing its data: there is no quarantine";
         return warn(
             CHECK,
             found,
@@ -215,7 +215,7 @@ pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_
     }
     let is_synced = info.get("aof_enabled") == Some("1") && info.get("appendfsync") == Some("always");
     if run != here && !(synced == "1" && is_synced) {
-        let found = format!("it was started anew since it voted last, and does not vote for {}", spoken(quarantine));
+        let found = format!("it was restarted since its last vote, and does not vote for {}", spoken(quarantine));
         return warn(CHECK, found, "it waits until every lock that it may have forgotten is over");
     }
     let age = u64::try_from(now_micros - born.parse::<i128>().unwrap_or(now_micros)).unwrap_or(0);
@@ -230,10 +230,10 @@ pub(super) fn voting(info: &Info, kept: Option<&str>, quarantine: Duration, now_
     }
 }
 
-/// How long a round trip takes.
+/// Duration of a round trip.
 pub(super) fn latency(median: Duration, worst: Duration, limit: Duration) -> Check {
-    let found = format!("{median:.1?} a round trip, at worst {worst:.1?}");
-    if median >= SLOW || worst >= limit / 2 {
+    let found = format!("{median:.1?} per round trip, {worst:.1?} at worst");
+    if median >= ROUND_TRIP_WARN || worst >= limit / 2 {
         return warn(
             "latency",
             found,
@@ -243,14 +243,14 @@ pub(super) fn latency(median: Duration, worst: Duration, limit: Duration) -> Che
     ok("latency", found)
 }
 
-/// The server's clock beside ours, which decides nothing.
+/// The server's clock compared with ours; no lease depends on ours.
 pub(super) fn clock(ahead: i128, within: Duration, server_micros: i128) -> Check {
     if server_micros < i128::from(STORE_EPOCH_UNIX_SECONDS) * 1_000_000 {
         return fail("clock", "the server's clock is before 2020", "set it: fences are counted from there");
     }
     let differs = Duration::from_micros(u64::try_from(ahead.unsigned_abs()).unwrap_or(u64::MAX));
     let way = if ahead < 0 { "behind" } else { "ahead of" };
-    if differs > CLOCKS_DIFFER + within {
+    if differs > CLOCK_SKEW_WARN + within {
         let advice = "no lease depends on it; but fences follow the server's clock, so it must not be set back, and a server that \
                       takes over must not be behind";
         return warn("clock", format!("{differs:.1?} {way} ours"), advice);
@@ -264,7 +264,7 @@ pub(super) fn wall_micros() -> i128 {
     i128::try_from(since.as_micros()).unwrap_or(i128::MAX)
 }
 
-/// The answer to TIME.
+/// Parses the answer to TIME.
 pub(super) fn time_micros(answer: Value) -> Result<i128, Error> {
     let mut parts = Parts::of(answer)?;
     let mut number = || parts.text().map(|text| text.parse::<i128>().unwrap_or_default());
@@ -292,7 +292,7 @@ mod tests {
         let valkey = [("valkey_version", "8.1.1"), ("redis_version", "7.2.4")];
         is(&version(&valkey.into()), Verdict::Ok, "Valkey 8.1.1");
         is(&version(&[("hello version", "6.0.9")].into()), Verdict::Fail, "6.0.9");
-        is(&version(&Info::default()), Verdict::Warn, "does not say");
+        is(&version(&Info::default()), Verdict::Warn, "unknown: INFO");
     }
 
     #[test]
@@ -310,15 +310,15 @@ mod tests {
     fn votes_of_a_quorum() {
         let minute = Duration::from_secs(60);
         let of = |kept, at: i128| voting(&[("run_id", "a1")].into(), kept, minute, at * 1_000_000);
-        is(&of(None, 100), Verdict::Ok, "not asked");
+        is(&of(None, 100), Verdict::Ok, "not been asked");
         is(&of(Some("a1 100000000 60000 0"), 130), Verdict::Warn, "another 30s");
         is(&of(Some("a1 100000000 60000 0"), 161), Verdict::Ok, "it votes");
-        is(&of(Some("b2 100000000 60000 1"), 161), Verdict::Warn, "started anew");
+        is(&of(Some("b2 100000000 60000 1"), 161), Verdict::Warn, "restarted");
         is(&of(Some("a1 100000000 5000 0"), 161), Verdict::Fail, "of 5s, not 1m");
         let synced = [("run_id", "a1"), ("aof_enabled", "1"), ("appendfsync", "always")];
         is(&voting(&synced.into(), Some("b2 100000000 60000 1"), minute, 161_000_000), Verdict::Ok, "it votes");
         is(&voting(&synced.into(), Some(" 0 0 0"), Duration::ZERO, 161_000_000), Verdict::Warn, "no quarantine");
-        is(&voting(&Info::default(), None, minute, 0), Verdict::Fail, "does not say");
+        is(&voting(&Info::default(), None, minute, 0), Verdict::Fail, "unknown: INFO");
     }
 
     #[test]
@@ -332,10 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_forbids_to_ask_is_warned_of_and_not_failed() {
+    fn a_server_that_forbids_info_is_a_warning() {
         let nothing = Info::default();
         for check in [mode(&nothing), persistence(&nothing), eviction(&nothing), replicas(&nothing)] {
-            is(&check, Verdict::Warn, "does not say");
+            is(&check, Verdict::Warn, "unknown: INFO");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a server says of itself: INFO and CONFIG where it lets us ask, and the greeting where not.
+//! What a server reports about itself: INFO and CONFIG if it allows them, and otherwise the greeting.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use redis::Value;
 
 use super::Server;
 
-/// Words and what they stand for; a word that is not there was not to be had.
+/// Fields and their values. A field that could not be read is missing.
 #[derive(Default, Debug)]
 pub(super) struct Info {
     words: HashMap<String, String>,
 }
 
-/// Of all that INFO has, these.
+/// The sections of INFO that are read.
 const SECTIONS: [&str; 5] = ["server", "replication", "persistence", "memory", "cluster"];
-/// Of all settings, these.
+/// The settings that are read.
 const SETTINGS: [&str; 4] = ["save", "appendfsync", "min-replicas-to-write", "stop-writes-on-bgsave-error"];
 
 impl Info {
-    /// Asks for all of it.
+    /// Reads all of it.
     pub(super) async fn read(server: &Server, hello: &Value) -> Result<Self, Error> {
         let mut info = Self::default();
         info.put_pairs("hello ", hello);
@@ -36,7 +36,7 @@ impl Info {
         Ok(info)
     }
 
-    /// What a word stands for. A server that says nothing of it, or nothing to us, has none.
+    /// The value of a field, if the server reports it to us.
     pub(super) fn get(&self, word: &str) -> Option<&str> {
         self.words.get(word).map(String::as_str)
     }

@@ -1,5 +1,5 @@
-//! Looking at one server of a quorum: what is found of any server, how it stands as a voter, and what the others are
-//! compared with.
+//! Examines one server of a quorum: the checks of any server, its state as a voter, and what is compared between the
+//! servers.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::config::Config;
 use crate::store::Redis;
 use crate::thread::Thread;
 
-/// What was found at one server of a quorum.
+/// Findings at one server of a quorum.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What there is to say of it alone.
+    /// Checks of this server alone.
     pub checks: Vec<Check>,
-    /// Which server it is, whatever its address: none where it does not say.
+    /// Run id of the server, whatever its address; `None` if it does not report one.
     pub run: Option<String>,
-    /// How many microseconds its clock is ahead of ours, give or take the span.
+    /// Microseconds by which its clock is ahead of ours, and the uncertainty.
     pub clock: Option<(i128, Duration)>,
 }
 
@@ -45,7 +45,7 @@ impl Server {
         let hello = match self.ask(&["HELLO"]).await {
             Err(error) if error.kind() == ErrorKind::Unfit => {
                 let refused = Check::new("opening", Verdict::Fail, error.message());
-                let advice = error.hint().unwrap_or("its vote is missing until it lets us in");
+                let advice = error.hint().unwrap_or("it cannot vote until it accepts the login");
                 return Ok(Seen { checks: vec![refused.with_advice(advice)], run: None, clock: None });
             }
             hello => hello?,

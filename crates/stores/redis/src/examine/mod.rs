@@ -1,4 +1,4 @@
-//! Looking whether a server is fit to keep locks. Nothing is written there, and no lock is touched.
+//! Checks whether a server is fit for locks. Nothing is written, and no lock is touched.
 
 mod fences;
 mod findings;
@@ -19,8 +19,8 @@ use info::Info;
 
 pub use member::{Seen, examine_member};
 
-/// So many calls are timed.
-const TIMED: u32 = 20;
+/// Number of calls that are timed.
+const TIMED_CALLS: u32 = 20;
 
 /// Examines the server. If the login is refused, there are no further checks: opening the store says why.
 ///
@@ -39,18 +39,18 @@ pub async fn examine(config: &Config) -> Result<Vec<Check>, Error> {
     checks.map_err(|error| error.during("examine").on_store(server.store.label()))
 }
 
-/// What this user may not look at is no reason to look no further: the check of its rights says what it lacks.
+/// A check that this user may not make does not end the examination: the check of its rights says what is missing.
 fn unless_forbidden(name: &'static str, checked: Result<Check, Error>) -> Result<Check, Error> {
     match checked {
         Err(error) if error.kind() == ErrorKind::Unfit => {
-            let unseen = Check::new(name, Verdict::Warn, format!("it cannot be seen: {}", error.message()));
-            Ok(unseen.with_advice("give this user the rights that it needs"))
+            let unseen = Check::new(name, Verdict::Warn, format!("cannot be checked: {}", error.message()));
+            Ok(unseen.with_advice("give this user the missing rights"))
         }
         checked => checked,
     }
 }
 
-/// A server that is looked at.
+/// The server under examination.
 struct Server {
     store: Redis,
     limit: Duration,
@@ -83,7 +83,7 @@ impl Server {
         self.store.0.connection.query(&command).await
     }
 
-    /// Sends one command that a server may forbid: then there is nothing.
+    /// Sends a command that the server may forbid; then the result is `None`.
     async fn ask_if_allowed(&self, words: &[&str]) -> Result<Option<Value>, Error> {
         match self.ask(words).await {
             Ok(answer) => Ok(Some(answer)),
@@ -94,7 +94,7 @@ impl Server {
 
     async fn latency(&self) -> Result<Check, Error> {
         let mut took = Vec::new();
-        for _ in 0..TIMED {
+        for _ in 0..TIMED_CALLS {
             let sent = leasehold_clock::now();
             self.ask(&["TIME"]).await?;
             took.push(leasehold_clock::now().since(sent));
@@ -108,10 +108,11 @@ impl Server {
         Ok(findings::clock(ahead, took, findings::wall_micros() + ahead))
     }
 
-    /// The narrowest of some looks at its clock: how long it took, and how many microseconds it is ahead of ours.
+    /// The measurement of the server's clock with the shortest round trip: its duration, and by how many microseconds
+    /// the clock is ahead.
     async fn clock_beside_ours(&self) -> Result<(Duration, i128), Error> {
         let mut best: Option<(Duration, i128)> = None;
-        for _ in 0..TIMED {
+        for _ in 0..TIMED_CALLS {
             let (began, before) = (leasehold_clock::now(), findings::wall_micros());
             let answer = self.ask(&["TIME"]).await?;
             let took = leasehold_clock::now().since(began);
@@ -123,7 +124,7 @@ impl Server {
         Ok(best.unwrap_or_default())
     }
 
-    /// Calls the script that only looks, with nothing to look at.
+    /// Runs the read-only script without any locks to read.
     async fn scripts(&self) -> Result<Check, Error> {
         let script = &self.store.0.scripts.inspect;
         let mut call = crate::store::calling(script, 0);
@@ -132,7 +133,7 @@ impl Server {
             Ok(_) => Ok(Check::new("scripts", Verdict::Ok, "they run")),
             Err(error) if error.kind() == ErrorKind::Unfit => {
                 let failed = Check::new("scripts", Verdict::Fail, error.message());
-                Ok(failed.with_advice("locks are kept by scripts: allow EVALSHA and EVAL"))
+                Ok(failed.with_advice("locks need scripts: allow EVALSHA and EVAL"))
             }
             Err(error) => Err(error),
         }

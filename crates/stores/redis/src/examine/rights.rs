@@ -1,5 +1,5 @@
-//! What this user may do: every command that the scripts call is tried in a way that changes nothing. (ACL DRYRUN would
-//! do for newer servers, and for those who may call it; this does for all.)
+//! Whether this user has the needed rights. Every command that the scripts call is tried in a way that changes nothing.
+//! (ACL DRYRUN would need a newer server and the right to call it.)
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use crate::config::Layout;
 use crate::keys::Space;
 use crate::script::Scripts;
 
-/// Commands with arguments that either find nothing or are refused, but only after the user's rights were looked at.
+/// Commands with arguments that find nothing or are invalid; an invalid one is refused only after the rights were
+/// checked.
 const PROBES: &[&[&str]] = &[
     &["DEL", KEY],
     &["EXISTS", KEY],
@@ -40,10 +41,10 @@ const PROBES: &[&[&str]] = &[
 ];
 const KEY: &str = "<key>";
 const CHANNEL: &str = "<channel>";
-/// What is needed besides what the scripts call.
+/// What is needed besides the commands of the scripts.
 const OUTSIDE: &[&str] = &["TIME", "EVALSHA", "EVAL"];
-/// What the library itself sends: it cannot be tried alone. `+scan` is for those who look: without it locks work, and
-/// `list` does not.
+/// What the library itself sends; these commands cannot be tried alone. `+scan` is for `list` only: without it locks
+/// still work.
 const CONNECTION: &str = "+hello +select +unsubscribe +scan";
 
 /// What is missing.
@@ -54,10 +55,10 @@ struct Missing {
     channels: BTreeSet<String>,
 }
 
-/// Tries everything.
+/// Tries every command.
 pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
     let (layout, space) = (server.store.0.layout, &server.store.0.space);
-    // Nobody has this name, and nothing is made there.
+    // No lock has this name, and nothing is created.
     let probe = format!("leasehold-doctor-{}-{}", std::process::id(), leasehold_clock::now().as_nanos());
     let name = Name::new(probe)?;
     let keys = space.keys(&name);
@@ -92,13 +93,13 @@ pub(super) async fn check(server: &Server) -> Result<Vec<Check>, Error> {
     }
     let mut checks = vec![missing.verdict(layout, space)];
     if refusal(server.ask(&["SCAN", "0", "COUNT", "1"]).await.map(drop))?.is_some() {
-        let found = "SCAN is not allowed, so 'list' will not work";
+        let found = "SCAN is not allowed, so 'list' does not work";
         checks.push(Check::new("looking", Verdict::Warn, found).with_advice("give this user +scan"));
     }
     Ok(checks)
 }
 
-/// The probes of what these scripts call, and of what it takes to call them.
+/// The probes for the commands of these scripts, and for running scripts.
 fn needed(scripts: &'static Scripts) -> impl Iterator<Item = &'static [&'static str]> {
     let called =
         |probe: &[&str]| OUTSIDE.contains(&probe[0]) || scripts.of_locks().any(|script| calls(&script.text, probe[0]));
@@ -109,7 +110,7 @@ fn calls(script: &str, command: &str) -> bool {
     script.contains(&format!("call('{command}'"))
 }
 
-/// Why a command was refused for lack of rights. That it failed otherwise shows that it is allowed.
+/// Why a command was refused for lack of rights. Any other failure shows that it is allowed.
 fn refusal(tried: Result<(), Error>) -> Result<Option<String>, Error> {
     let Err(error) = tried else { return Ok(None) };
     if error.kind() != ErrorKind::Unfit {
@@ -141,11 +142,11 @@ impl Missing {
             .map(|(what, missing)| format!("{what} {}", missing.iter().cloned().collect::<Vec<_>>().join(" ")))
             .collect();
         if lacks.is_empty() {
-            return Check::new("permissions", Verdict::Ok, "this user may do all that locks need");
+            return Check::new("permissions", Verdict::Ok, "this user has all rights that locks need");
         }
         let rights: Vec<String> = needed(Scripts::of(layout)).map(right).collect();
         let all = space.pattern("");
-        // On older servers everybody may use every channel at first.
+        // On older servers every user may use every channel by default.
         let channels = if space.0.is_empty() { "" } else { "resetchannels " };
         let advice = format!(
             "what is needed: ACL SETUSER … ~{all} {channels}&{all} {CONNECTION} +subscribe {}",
@@ -156,7 +157,7 @@ impl Missing {
     }
 }
 
-/// As a list of users has it.
+/// As ACL SETUSER takes it.
 fn right(probe: &[&str]) -> String {
     let command = probe[0].to_lowercase();
     format!("+{command}")
