@@ -165,7 +165,7 @@ pub(crate) fn with_help_as_flag(words: impl IntoIterator<Item = OsString>) -> Ve
     words
 }
 
-/// Reads a duration as people write it.
+/// Parses a duration such as 250ms, 10s or 5m.
 fn duration(text: &str) -> Result<Duration, String> {
     if text.starts_with(['+', '-']) {
         return Err("a duration has no sign".to_owned());

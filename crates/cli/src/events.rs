@@ -1,7 +1,8 @@
-//! What a client does, as sentences on standard error: with `-v` what people care for, with `-vv` every step, and always that renewals fail.
+//! Prints a client's events on standard error: with `-v` the notable ones, with `-vv` every step, and always failed
+//! renewals.
 //!
-//! Events come on the keeper's thread, which must never wait for somebody who reads: a thread of its own prints, and what it has no
-//! room for is left out.
+//! Events arrive on the keeper's thread, which must never wait for a reader. A separate thread prints, and lines that
+//! do not fit its queue are dropped.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -13,14 +14,14 @@ use leasehold::{Event, How, Loss, Name};
 use crate::output::row::rfc3339;
 use crate::{human, output};
 
-/// So many lines wait to be printed.
+/// Maximum number of lines that wait to be printed.
 const LINES_MAX: usize = 1_000;
-/// How long a process that ends waits for its last lines to be printed.
+/// How long a process that ends waits for its last lines.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
-/// So many failed renewals are remembered.
+/// Maximum number of failed renewals that are remembered.
 const FAILURES_MAX: usize = 3;
 
-/// Hears the events of a client, for as much as `verbose` asks for.
+/// A listener for the events of a client, as many as `verbose` asks for.
 pub(crate) fn listener(verbose: u8) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
     move |event| {
         let warning = State::lock().hear(event);
@@ -37,7 +38,7 @@ pub(crate) fn note(text: &str) {
     print(stamped(text));
 }
 
-/// The last renewals that failed within `span`, for people: when, and why.
+/// The last failed renewals within `span`, for people: when, and why.
 pub(crate) fn failed_renewals(span: Duration) -> Option<String> {
     let state = State::lock();
     let since = SystemTime::now().checked_sub(span)?;
@@ -46,7 +47,7 @@ pub(crate) fn failed_renewals(span: Duration) -> Option<String> {
     (!each.is_empty()).then(|| each.join("; "))
 }
 
-/// Renewals that failed one after the other, for the same reason.
+/// Consecutive failures with the same reason.
 fn failed_alike(failures: &[&(SystemTime, String)]) -> String {
     let (at, why) = failures[0];
     let at = rfc3339(*at).unwrap_or_default();
@@ -56,7 +57,7 @@ fn failed_alike(failures: &[&(SystemTime, String)]) -> String {
     }
 }
 
-/// Waits until all that was to be printed is, but not for a reader who does not read.
+/// Waits until everything is printed, but not for a reader that does not read.
 pub(crate) fn flush() {
     let (done, printed) = channel();
     if PRINTER.try_send(Line::Flush(done)).is_ok() {
@@ -96,7 +97,7 @@ fn stamped(text: &str) -> String {
 /// What is remembered of renewals.
 #[derive(Default)]
 struct State {
-    /// People know that they fail.
+    /// A failure was reported.
     is_told: bool,
     failures: VecDeque<(SystemTime, String)>,
 }
@@ -107,7 +108,7 @@ impl State {
         STATE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers it. What people must know.
+    /// Records an event. Returns what must be printed at any verbosity.
     fn hear(&mut self, event: &Event<'_>) -> Option<String> {
         match event {
             Event::RenewalFailed { error, .. } => self.failed(error.message().to_owned()),
@@ -130,7 +131,7 @@ impl State {
     }
 }
 
-/// Whether it is told with the first `-v`.
+/// Whether it is printed with the first `-v`.
 fn is_notable(event: &Event<'_>) -> bool {
     !matches!(event, Event::Asked { .. } | Event::Renewed { answered: true, .. })
 }
@@ -145,10 +146,10 @@ fn sentence(event: &Event<'_>) -> String {
         Event::Granted { name, fence, how, waited, .. } => {
             let how = match how {
                 How::HandedOff => ", from another task of this process",
-                How::Reentered => ", which its owner had already",
+                How::Reentered => ", which its owner held already",
                 _ => "",
             };
-            format!("has {} with fence {fence}{how}, after {}", quoted(name), human::span(*waited))
+            format!("acquired {} with fence {fence}{how}, after {}", quoted(name), human::span(*waited))
         }
         Event::Busy { name, waited, holder } => {
             format!("did not get {} in {}: it is {}", quoted(name), human::span(*waited), human::taken(holder))
@@ -166,11 +167,11 @@ fn sentence(event: &Event<'_>) -> String {
         Event::Renewed { took, .. } => format!("a renewal was not answered in {}", human::span(*took)),
         Event::RenewalFailed { name, error, left, .. } => {
             let (name, left) = (quoted(name), human::span(*left));
-            format!("{name} could not be renewed, and is held for {left} more unless it is: {}", error.message())
+            format!("{name} could not be renewed, and is lost in {left} unless it is: {}", error.message())
         }
         Event::RenewalLate { name, left } => {
             let (name, left) = (quoted(name), human::span(*left));
-            format!("{name} was not renewed yet, and is held for {left} more unless it is: the store has not answered")
+            format!("{name} has not been renewed yet, and is lost in {left} unless it is: the store has not answered")
         }
         Event::Lost { name, loss, report, .. } => {
             let why = match loss {
@@ -179,11 +180,11 @@ fn sentence(event: &Event<'_>) -> String {
                 Loss::Closed => "the client was closed",
                 _ => "its time ended",
             };
-            format!("lost {}, which it had for {}: {why}", quoted(name), human::span(report.held))
+            format!("lost {}, held for {}: {why}", quoted(name), human::span(report.held))
         }
         Event::Released { name, ok, held, .. } => {
-            let lost = if *ok { "" } else { ", though it was lost before" };
-            format!("gave {} back after {}{lost}", quoted(name), human::span(*held))
+            let lost = if *ok { "" } else { ", but it was lost before" };
+            format!("released {} after {}{lost}", quoted(name), human::span(*held))
         }
         Event::Detached { name, held, .. } => {
             format!("left {} to its owner after {}", quoted(name), human::span(*held))
@@ -213,7 +214,7 @@ mod tests {
         let mut state = State::default();
         assert_eq!(state.hear(&renewed), None);
         let told = state.hear(&failed).unwrap();
-        assert_eq!(told, "\"a\" could not be renewed, and is held for 9s more unless it is: nobody answers");
+        assert_eq!(told, "\"a\" could not be renewed, and is lost in 9s unless it is: nobody answers");
         assert_eq!((state.hear(&failed), state.hear(&late), state.hear(&failed)), (None, None, None));
         assert_eq!(state.failures.len(), FAILURES_MAX);
         assert_eq!(state.hear(&renewed).as_deref(), Some("the lock is renewed again"));

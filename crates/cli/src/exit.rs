@@ -1,4 +1,4 @@
-//! The one table of exit codes, and what a command says when it fails.
+//! The table of exit codes, and the failure of a command.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::{hints, human};
 pub(crate) struct Exit(u8);
 
 impl Exit {
-    /// All went well.
+    /// Success.
     pub(crate) const DONE: Self = Self(0);
     /// Wrong usage: flags, names, durations, URL, options.
     pub(crate) const USAGE: Self = Self(64);
     /// The store could not be reached, has no quorum, or did not answer.
     pub(crate) const UNREACHABLE: Self = Self(69);
-    /// A bug of ours.
+    /// Internal error.
     pub(crate) const BUG: Self = Self(70);
     /// The output could not be written.
     pub(crate) const OUTPUT: Self = Self(74);
@@ -30,7 +30,7 @@ impl Exit {
     /// The store was reached but is unfit.
     pub(crate) const UNFIT: Self = Self(78);
 
-    /// A code of somebody else's: a child's, or one that the user chose.
+    /// A code that is not ours: a child's, or one that the user chose.
     pub(crate) fn other(code: u8) -> Self {
         Self(code)
     }
@@ -40,7 +40,7 @@ impl Exit {
         Self(128 | (number & 0x7f) as u8)
     }
 
-    /// What an error of the library ends the process with.
+    /// The exit code for an error of the library.
     pub(crate) fn of(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::BadArgument | ErrorKind::AlreadyHeld => Self::USAGE,
@@ -58,13 +58,13 @@ impl Exit {
     }
 }
 
-/// Why a command failed: for people, with what to try.
+/// Why a command failed, with a hint.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    /// It was said already.
+    /// It was printed already.
     pub(crate) is_said: bool,
 }
 
@@ -78,7 +78,7 @@ impl Failure {
         Self::new(Exit::USAGE, message)
     }
 
-    /// Says what to try.
+    /// Adds a hint.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -93,7 +93,7 @@ impl fmt::Display for Failure {
 }
 
 impl From<Error> for Failure {
-    /// The hint goes on a line of its own. A server may have written part of the message: it cannot add lines to it.
+    /// The hint is on its own line. A server may have written part of the message, so it must not be able to add lines.
     fn from(error: Error) -> Self {
         let mut message = human::plain(&error.to_string());
         if let Some(hint) = error.hint() {
@@ -108,19 +108,19 @@ impl From<Error> for Failure {
     }
 }
 
-/// What to try where the error itself does not say.
+/// The hint for an error that has none.
 fn usual_hint(kind: ErrorKind, name: Option<&str>) -> String {
     let show = name.map_or_else(hints::show_any, hints::show);
     match kind {
-        ErrorKind::NotHolder => format!("{show} says who holds it"),
-        ErrorKind::Lost => format!("another may hold it by now; {show} says who"),
-        ErrorKind::BadArgument => "'leasehold --help' says what can be given".into(),
+        ErrorKind::NotHolder => format!("{show} shows who holds it"),
+        ErrorKind::Lost => format!("another may hold it by now; {show} shows who"),
+        ErrorKind::BadArgument => "'leasehold --help' lists what can be given".into(),
         ErrorKind::Unreachable | ErrorKind::NoQuorum => {
-            format!("is the store up, and its URL right? {} looks closer", hints::doctor())
+            format!("check that the store is up and its URL is right; {} checks more", hints::doctor())
         }
         ErrorKind::Unfit => format!("{} says what is wrong with the store", hints::doctor()),
         ErrorKind::AlreadyHeld => "release it first, or leave that name out".into(),
-        _ => "this is a bug of leasehold's; please report it".into(),
+        _ => "this is a bug in leasehold; please report it".into(),
     }
 }
 

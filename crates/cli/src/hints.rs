@@ -1,23 +1,23 @@
-//! Hints of the library speak of the library; on the command line the same is done with flags, variables and commands.
+//! Translates hints of the library, which name its API, into flags, variables and commands.
 
 use std::sync::OnceLock;
 
 use crate::args::CommonArgs;
 
-/// The flags that named the store of this command, without credentials: a hint that names another command repeats them.
+/// The flags that named the store of this command, without credentials. Hints that name another command repeat them.
 static STORE_FLAGS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Whether `--no-create` was given: it sets `create=no` in the URL.
 static NO_CREATE: OnceLock<()> = OnceLock::new();
 
-/// How the command line does what a hint of the library names.
+/// The command line's equivalent of a phrase in the library's hints.
 enum Here {
     Words(&'static str),
-    /// A command, after these words: what it is called, whether it takes the name of a lock, and its flags.
+    /// A command: the words before it, its name, whether it takes a lock's name, and its flags.
     Command(&'static str, &'static str, bool, &'static [&'static str]),
 }
 
-/// What the library says, and how that is done here. Longer phrases stand before those that they contain.
+/// Phrases of the library and their equivalents. Longer phrases come before those that they contain.
 const ON_THE_COMMAND_LINE: &[(&str, Here)] = &[
     ("(file:PATH)", Here::Words("(--store file:PATH)")),
     ("with a longer limit", Here::Words("with a longer limit (--wait)")),
@@ -45,10 +45,11 @@ impl Here {
     }
 }
 
-/// Stands for a name that is not known.
+/// Stands for an unknown name.
 const NAME: &str = "NAME";
 
-/// Remembers how the store was given. A variable is there for the next command as well, and what is no URL names no store.
+/// Remembers how the store was given. A variable applies to the next command as well, and an invalid URL names no
+/// store.
 pub(crate) fn remember_store(common: &CommonArgs) {
     if common.no_create {
         // A process has one command line.
@@ -62,7 +63,7 @@ pub(crate) fn remember_store(common: &CommonArgs) {
     let _ = STORE_FLAGS.set(flags);
 }
 
-/// A text of the library that names an option of the URL names the flag that set it.
+/// Names the flag instead of the URL option that it set.
 pub(crate) fn with_flags(text: &str) -> String {
     if NO_CREATE.get().is_some() { text.replace("create=no", "--no-create") } else { text.to_owned() }
 }
@@ -71,7 +72,7 @@ fn store_flags() -> &'static [String] {
     STORE_FLAGS.get().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A hint of the library in the words of the command line; `name` is the lock that it is about, where it is about one.
+/// A hint of the library in terms of the command line; `name` is the lock it is about, if any.
 pub(crate) fn on_the_command_line(hint: &str, name: Option<&str>) -> String {
     let mut said = with_flags(hint);
     for (library, here) in ON_THE_COMMAND_LINE {
@@ -82,32 +83,32 @@ pub(crate) fn on_the_command_line(hint: &str, name: Option<&str>) -> String {
     said
 }
 
-/// The command that shows a lock of this store, as a shell takes it.
+/// The command that shows a lock of this store, quoted for a shell.
 pub(crate) fn show(name: &str) -> String {
     command_line("show", Some(&escaped(name)), &[], store_flags())
 }
 
-/// The same for a name that is not known.
+/// The same for an unknown name.
 pub(crate) fn show_any() -> String {
     command_line("show", Some(NAME), &[], store_flags())
 }
 
-/// The command that takes a lock of this store away from its holder.
+/// The command that breaks a lock of this store.
 pub(crate) fn break_lock(name: &str) -> String {
     command_line("break", Some(&escaped(name)), &["--yes"], store_flags())
 }
 
-/// The command that looks closer at this store.
+/// The command that checks this store.
 pub(crate) fn doctor() -> String {
     command_line("doctor", None, &[], store_flags())
 }
 
-/// A name as an argument has it, where a comma separates names.
+/// A name as an argument: commas are escaped.
 fn escaped(name: &str) -> String {
     name.replace(',', "\\,")
 }
 
-/// A command, as a shell takes it. Quotes around the whole set it apart from the sentence, where no word of it needs any.
+/// A command quoted for a shell. If no word of it needs quotes, quotes set the whole apart from the sentence.
 fn command_line(command: &str, name: Option<&str>, flags: &[&str], store: &[String]) -> String {
     let mut words = vec!["leasehold", command];
     let is_like_a_flag = name.is_some_and(|name| name.starts_with('-'));
@@ -140,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Production code of the library and its stores.
+    /// Source code of the library and its stores, without tests.
     fn library() -> Vec<(PathBuf, String)> {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
         let mut folders = vec![crates.join("core/src"), crates.join("leasehold/src"), crates.join("stores")];
@@ -175,7 +176,7 @@ mod tests {
         }
     }
 
-    /// What is translated is said by the library.
+    /// Each phrase occurs in the library, and is translated.
     #[test]
     fn every_phrase_is_one_of_the_library_s_and_is_translated() {
         let library: String = library().into_iter().map(|(_, text)| text).collect();

@@ -1,4 +1,4 @@
-//! Durations and holders in words, and text from outside made safe to show.
+//! Durations and holders in words, and text from outside made safe to print.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use leasehold::Holder;
 
 use crate::settings;
 
-/// A duration as people say it: no finer than they care for.
+/// A duration as people write it, rounded.
 pub(crate) fn span(span: Duration) -> String {
     let rounded = match span.as_millis() {
         0..1_000 => Duration::from_millis(u64::from(span.subsec_millis())),
@@ -15,8 +15,8 @@ pub(crate) fn span(span: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// Who it is: `"nightly" on host7 (process 4711)`, or `process 4711 on host7` where nobody gave it a name. The process of an `acquire`
-/// has ended: `owner 714c12ab… (acquired by process 4711 on host7)`.
+/// A holder: `"nightly" on host7 (process 4711)`, or `process 4711 on host7` without a name. The process of an
+/// `acquire` has ended: `owner 714c12ab… (acquired by process 4711 on host7)`.
 pub(crate) fn holder(holder: &Holder) -> String {
     let host = holder.host.as_ref().map(|host| format!(" on {}", plain(host))).unwrap_or_default();
     let process = |pid| format!("process {pid}{host}");
@@ -26,7 +26,7 @@ pub(crate) fn holder(holder: &Holder) -> String {
         (Some(name), None, _) => format!("{name:?}{host}"),
         (None, Some(pid), Some(owner)) => format!("owner {} (acquired by {})", short(owner), process(pid)),
         (None, Some(pid), None) => process(pid),
-        (None, None, _) => format!("{}{host}", plain(owner.unwrap_or("somebody"))),
+        (None, None, _) => format!("{}{host}", plain(owner.unwrap_or("an unknown owner"))),
     }
 }
 
@@ -35,25 +35,25 @@ pub(crate) fn short(owner: &str) -> String {
     format!("{}…", owner.chars().take(8).collect::<String>())
 }
 
-/// What somebody called it: a label, or an owner that was not made of random digits.
+/// The holder's name: its label, or an owner that is not random digits.
 pub(crate) fn name_of(holder: &Holder) -> Option<&str> {
     let random = |owner: &str| owner.len() >= 32 && owner.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
     let chosen = |owner: &&str| !random(owner) && !settings::is_of_run(owner);
     holder.label.as_deref().or_else(|| holder.owner.as_deref().filter(chosen))
 }
 
-/// Why it is not free: `held by "nightly" on host7 (process 4711), for 2m 5s`, that it was broken and the lease goes on, or that it lingers
-/// after its last holder.
+/// Why a lock is not free: `held by "nightly" on host7 (process 4711), for 2m 5s`, or that it was broken and its lease
+/// continues, or that it lingers after its last holder.
 pub(crate) fn taken(by: &Holder) -> String {
     match (by.is_cooldown(), by.owner.is_some()) {
-        (false, _) if by.is_broken() => format!("broken, and free when the lease of {} is over", holder(by)),
+        (false, _) if by.is_broken() => format!("broken, and free when the lease of {} ends", holder(by)),
         (false, _) => format!("held by {}", held(by)),
         (true, true) => format!("lingering (--at-least) after {}", holder(by)),
-        (true, false) => "lingering (--at-least), though nobody holds it any more".to_owned(),
+        (true, false) => "lingering (--at-least) without a holder".to_owned(),
     }
 }
 
-/// Who it is, and for how long: `"nightly" on host7 (process 4711), for 2m 5s`.
+/// The holder, and for how long: `"nightly" on host7 (process 4711), for 2m 5s`.
 pub(crate) fn held(by: &Holder) -> String {
     match held_for(by) {
         Some(long) => format!("{}, for {}", holder(by), span(long)),
@@ -69,7 +69,7 @@ pub(crate) fn taken_for(by: &Holder) -> String {
     }
 }
 
-/// For how long it has been held, by this machine's wall clock. When it was given back is not known.
+/// How long it has been held, by this machine's wall clock. Unknown after a release.
 pub(crate) fn held_for(holder: &Holder) -> Option<Duration> {
     if holder.is_cooldown() {
         return None;
@@ -77,13 +77,14 @@ pub(crate) fn held_for(holder: &Holder) -> Option<Duration> {
     SystemTime::now().duration_since(holder.since?).ok()
 }
 
-/// Text from outside (a server, a file, the name of a process), which anybody may have written, as one line that is safe to show:
-/// characters that are [unsafe](is_unsafe) stand there as `\u{1b}`.
+/// Text from outside (a server, a file, the name of a process), which may be hostile, as one line that is safe to
+/// print: [unsafe](is_unsafe) characters become `\u{1b}` and the like.
 pub(crate) fn plain(text: &str) -> String {
     escape(text, is_unsafe)
 }
 
-/// The same for text of several lines, which keeps its ends of lines. What comes from outside is made [`plain`] before it is put into it.
+/// The same for text of several lines, which keeps its line ends. Text from outside is made [`plain`] before it is
+/// inserted.
 pub(crate) fn plain_lines(text: &str) -> String {
     escape(text, |c| c != '\n' && is_unsafe(c))
 }
@@ -96,8 +97,8 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Whether a character makes a terminal do something, or makes text look like other text: control characters (C0, DEL and C1), ends of
-/// lines and paragraphs, marks that set the direction of text, and characters without a width.
+/// Whether a character controls a terminal or disguises text: control characters (C0, DEL and C1), line and paragraph
+/// separators, marks of text direction, and characters without a width.
 pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,

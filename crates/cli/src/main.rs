@@ -16,7 +16,7 @@ mod settings;
 mod spinner;
 mod stdin;
 mod store;
-mod waiting;
+mod wait;
 
 use std::panic::catch_unwind;
 
@@ -27,10 +27,10 @@ use crate::exit::{Exit, Failure};
 use crate::settings::{Environment, Settings};
 
 fn main() {
-    // A panic is a bug of ours, and has an exit code of its own. Its message was printed as it happened.
+    // A panic is an internal error with its own exit code. Its message was printed as it happened.
     let exit = catch_unwind(run).unwrap_or(Exit::BUG);
     events::flush();
-    // Not by returning: a thread that still reads standard input must not keep the process.
+    // Not by returning: a thread that still reads standard input must not keep the process alive.
     std::process::exit(exit.code().into());
 }
 

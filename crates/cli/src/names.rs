@@ -1,13 +1,13 @@
-//! Names as they are given on the command line: separated by commas, `\,` for a literal one.
+//! Names on the command line: separated by commas, `\,` for a literal one.
 
 use leasehold::{Error, ErrorKind, GroupGuard, Name};
 
 use crate::output;
 
-/// What to do where there is nothing between two commas.
-const SEVERAL: &str = "between names stands one comma; one that belongs to a name is written '\\,'";
+/// Hint for an empty name between two commas.
+const SEVERAL: &str = "separate names with one comma; write a comma in a name as '\\,'";
 
-/// Takes the names apart, checks them, sorts them, and drops duplicates.
+/// Splits the names, checks them, sorts them, and drops duplicates.
 pub(crate) fn parse(text: &str) -> Result<Vec<Name>, Error> {
     let parts = split(text);
     let several = parts.len() > 1 && parts.iter().any(String::is_empty);
@@ -18,37 +18,37 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Name>, Error> {
     Ok(names)
 }
 
-/// The names that a user gave. A space at the end of one is most often meant for none.
+/// The names that a user gave. A space at the end of one is most likely a mistake.
 pub(crate) fn given(text: &str) -> Result<Vec<Name>, Error> {
     let names = parse(text)?;
     for name in names.iter().map(Name::as_str).filter(|name| name.trim() != *name) {
         output::note(&format!(
-            "the name {name:?} begins or ends with a space, which belongs to it; between names a comma stands alone"
+            "the name {name:?} begins or ends with a space, which is part of the name; separate names with a comma only"
         ));
     }
     Ok(names)
 }
 
-/// Puts names together as [`parse`] reads them. One that ends with a backslash stands last, where no comma follows: there it was given, for
-/// there is no other way to give it.
+/// Joins names so that [`parse`] reads them. A name that ends with a backslash comes last, where no comma follows; that
+/// is the only place where it can be given.
 pub(crate) fn join(names: &[Name]) -> String {
     let mut escaped: Vec<String> = names.iter().map(|name| name.as_str().replace(',', "\\,")).collect();
     escaped.sort_by_key(|name| name.ends_with('\\'));
     escaped.join(",")
 }
 
-/// Names for people: each in quotes.
+/// Names for people, each in quotes.
 pub(crate) fn quoted(names: &[Name]) -> String {
     names.iter().map(|name| format!("{:?}", name.as_str())).collect::<Vec<_>>().join(", ")
 }
 
-/// What a guard has lost. All of it where no name is known to be lost, for what is given up is given up together.
+/// The names that a guard lost; all if none is known to be lost, because they are given up together.
 pub(crate) fn lost(guard: &GroupGuard) -> Vec<Name> {
     let lost: Vec<Name> = guard.lost_names().cloned().collect();
     if lost.is_empty() { guard.fences().map(|(name, _)| name.clone()).collect() } else { lost }
 }
 
-/// What was found to be lost as it was given back.
+/// The names that were found to be lost as they were released.
 pub(crate) fn lost_by(error: &Error) -> Vec<Name> {
     let each = if error.failures().is_empty() { std::slice::from_ref(error) } else { error.failures() };
     let lost = each.iter().filter(|failure| failure.kind() == ErrorKind::Lost);

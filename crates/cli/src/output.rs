@@ -1,7 +1,7 @@
-//! What is printed: data to standard output, everything else to standard error.
+//! Prints data to standard output, and everything else to standard error.
 //!
-//! Nothing reaches a terminal from here that it would act on, but our own colours: text for people goes through [`human::plain_lines`],
-//! and JSON through [`json`], which writes the same characters as escapes of JSON.
+//! Only our own colours control a terminal: text for people passes [`human::plain_lines`], and JSON passes [`json`],
+//! which writes the same characters as JSON escapes.
 
 mod json;
 pub(crate) mod row;
@@ -25,12 +25,12 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
 const NOTE: Style = Style::new().dimmed();
 
-/// Data for people: a line, or several.
+/// Data for people: one line or several.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     styled(&human::plain_lines(text))
 }
 
-/// Data for people with colours of ours. What comes from outside has been made [`human::plain`] before.
+/// Data for people with our colours. Text from outside must be [`human::plain`].
 pub(crate) fn styled(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| unwritten(&error))
@@ -44,13 +44,13 @@ pub(crate) fn objects(values: &[impl Serialize], form: JsonForm) -> Result<(), F
     }
 }
 
-/// A page or a script, as it is.
+/// A page or a script, unchanged.
 pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
 }
 
-/// The fence of a guard; of several names `a=1,b=2`.
+/// The fence of a guard, or `a=1,b=2` for several names.
 pub(crate) fn fences(guard: &GroupGuard) -> String {
     let all: Vec<_> = guard.fences().collect();
     match all.as_slice() {
@@ -62,28 +62,28 @@ pub(crate) fn fences(guard: &GroupGuard) -> String {
     }
 }
 
-/// A reader that has gone needs no message.
+/// A reader that is gone needs no message.
 fn unwritten(error: &io::Error) -> Failure {
     let quiet = error.kind() == io::ErrorKind::BrokenPipe;
     let message = if quiet { String::new() } else { format!("the output could not be written: {error}") };
     Failure::new(Exit::OUTPUT, message)
 }
 
-/// Why a command failed, and what to try; once.
+/// Prints why a command failed, and the hint; once.
 pub(crate) fn failure(failure: &Failure) {
     if failure.message.is_empty() || failure.is_said {
         return;
     }
     let mut err = anstream::stderr().lock();
-    // Standard error may be closed: then there is nobody to tell.
+    // Standard error may be closed: then no message is possible.
     let _ = writeln!(err, "{ERROR}leasehold:{ERROR:#} {}", human::plain_lines(&failure.message));
     if let Some(hint) = &failure.hint {
         let _ = writeln!(err, "{HINT}hint:{HINT:#} {}", human::plain_lines(hint));
     }
 }
 
-/// Of two things that were done one after the other, the first failure, which the command ends with; a second one is said now. That
-/// nothing can be written is said once.
+/// Of two steps, the first failure, which the command ends with. The second is printed now, except that a failure to
+/// write is printed only once.
 pub(crate) fn first_failure(before: Result<(), Failure>, then: Result<(), Failure>) -> Result<(), Failure> {
     match (before, then) {
         (Err(first), Err(second)) => {
@@ -96,12 +96,12 @@ pub(crate) fn first_failure(before: Result<(), Failure>, then: Result<(), Failur
     }
 }
 
-/// Something that the user should know though the command goes on.
+/// Prints a note for the user; the command continues.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{NOTE}leasehold: {}{NOTE:#}", human::plain(text));
 }
 
-/// A wrong command line, or `--help` and `--version`, which are none.
+/// A wrong command line, or `--help` and `--version`, which are not errors.
 pub(crate) fn usage(error: &clap::Error) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let mut out = anstream::stdout().lock();
@@ -119,13 +119,13 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
-    // It would make a mistyped flag an argument.
+    // Clap's tip would turn a mistyped flag into an argument.
     let text = text.split("\n\n").filter(|part| !part.starts_with("  tip: to pass '")).collect::<Vec<_>>().join("\n\n");
     failure(&Failure::usage(text.trim_end()).with_hint(instead(error)));
     Exit::USAGE
 }
 
-/// What to give instead of what was refused.
+/// The hint for a refused command line.
 fn instead(error: &clap::Error) -> String {
     let named = Cli::command();
     let command = std::env::args_os().skip(1).find_map(|word| named.find_subcommand(word).map(clap::Command::get_name));
@@ -134,22 +134,22 @@ fn instead(error: &clap::Error) -> String {
     let argument = argument.unwrap_or_default().replace(['<', '>'], "");
     let kind = argument.rsplit(' ').next().unwrap_or_default();
     match error.kind() {
-        ErrorKind::ArgumentConflict => format!("give one of the two; {help} says what each does"),
-        ErrorKind::MissingRequiredArgument => format!("give {argument} as well; {help} says what it is"),
+        ErrorKind::ArgumentConflict => format!("use only one of the two; {help} explains both"),
+        ErrorKind::MissingRequiredArgument => format!("add {argument}; {help} explains it"),
         ErrorKind::InvalidSubcommand => meant(error).unwrap_or_else(commands),
         ErrorKind::InvalidValue if wrong.as_deref() == Some("") && kind == "D" => {
             format!("write it like '{} 10s'", argument.trim_end_matches(" D"))
         }
         ErrorKind::InvalidValue if wrong.as_deref() == Some("") => format!("write it like '{argument}'"),
-        ErrorKind::InvalidValue => format!("give one of the possible values; {help} says what each is"),
+        ErrorKind::InvalidValue => format!("use one of the possible values; {help} explains them"),
         ErrorKind::ValueValidation if kind == "D" => "write it like 250ms, 10s or 5m".to_owned(),
         ErrorKind::ValueValidation if argument.contains("-exit") => "an exit code is from 0 to 255".to_owned(),
-        ErrorKind::ValueValidation if kind == "N" => "give a whole number".to_owned(),
-        _ => format!("{help} says what can be given"),
+        ErrorKind::ValueValidation if kind == "N" => "use a whole number".to_owned(),
+        _ => format!("{help} lists what can be given"),
     }
 }
 
-/// The command that other programs call so.
+/// Our command for a name that other programs use.
 fn meant(error: &clap::Error) -> Option<String> {
     let command = match context(error, ContextKind::InvalidSubcommand)?.as_str() {
         "lock" | "exec" | "with" => "run",
@@ -165,7 +165,7 @@ fn commands() -> String {
     let named = Cli::command();
     let shown = named.get_subcommands().filter(|command| !command.is_hide_set());
     let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
-    format!("the commands are {}; 'leasehold --help' says what each does", names.join(", "))
+    format!("the commands are {}; 'leasehold --help' explains them", names.join(", "))
 }
 
 fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
@@ -186,7 +186,7 @@ fn below_zero(error: &clap::Error) -> Option<Failure> {
     Some(Failure::usage(format!("'{given}' was not expected")).with_hint(hint))
 }
 
-/// `run` without a command to run, or with one that does not come after `--`: clap would ask for -c, which is one of the two ways.
+/// `run` without a command, or with one that is not after `--`: clap would suggest only -c.
 fn no_command(error: &clap::Error) -> Option<Failure> {
     let line: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let at = line.iter().position(|word| word == "run")?;
@@ -195,8 +195,10 @@ fn no_command(error: &clap::Error) -> Option<Failure> {
     match error.kind() {
         ErrorKind::MissingRequiredArgument if value(ContextKind::InvalidArg)?.contains("-c") => {
             let name = line.get(at + 1).filter(|word| !word.starts_with('-')).map_or("NAME", String::as_str);
-            let hint =
-                format!("write it after '--', as in '{}', or give a line of shell with -c", example(name, "./job.sh"));
+            let hint = format!(
+                "write it after '--', as in '{}', or use -c with a shell command line",
+                example(name, "./job.sh")
+            );
             Some(Failure::usage("there is no command to run under the lock").with_hint(hint))
         }
         ErrorKind::UnknownArgument if !line.iter().any(|word| word == "--") => {

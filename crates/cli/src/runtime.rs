@@ -1,4 +1,4 @@
-//! A runtime for the commands that are async: one thread, for the library brings its own keeper.
+//! The runtime of async commands: one thread, because the library has its own keeper.
 
 use crate::exit::{Exit, Failure};
 

@@ -1,4 +1,4 @@
-//! From arguments and environment to settings that are checked. Nothing here asks a store.
+//! Turns arguments and environment into checked settings. Nothing here calls a store.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,23 +11,23 @@ use leasehold::{Client, Owner};
 use crate::args::CommonArgs;
 use crate::exit::{Exit, Failure};
 
-/// The shortest lease on the command line, whatever the store could do.
+/// The shortest lease on the command line, for any store.
 const LEASE_MIN: Duration = Duration::from_millis(200);
-/// The longest.
+/// The longest lease.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Of `acquire` and `renew`, and what is kept where nothing else is said.
+/// Default of `acquire` and `renew`, and of kept leases.
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 
-/// The lease where none is given: what every store has, and no longer than this one may have.
+/// The default lease: what every store supports, and no longer than this store allows.
 pub(crate) fn lease_default(client: &Client) -> Duration {
     LEASE_DEFAULT.min(client.capability().lease_max)
 }
 
-/// What every command goes by.
+/// Settings of every command.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) store: StoreSettings,
-    /// 0: what must be said; 1: notes; 2: every step.
+    /// 0: what must be printed; 1: notes; 2: every step.
     pub(crate) verbose: u8,
 }
 
@@ -35,18 +35,18 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct StoreSettings {
     pub(crate) url: Place,
-    /// Nothing was given: it is the file in the user's own state folder.
+    /// No store was given: it is the file in the user's own state folder.
     pub(crate) is_default: bool,
     /// It was given with `--store`, not by a variable.
     pub(crate) is_by_flag: bool,
-    /// For a URL that has none.
+    /// For a URL without a password.
     pub(crate) password: Option<Password>,
 }
 
-/// A store's URL, which may hold a password: never shown.
+/// A store's URL, which may contain a password: never printed.
 pub(crate) struct Place(String);
 
-/// A password, or where it stands: never shown.
+/// A password, or the file that contains it: never printed.
 #[derive(Clone)]
 pub(crate) enum Password {
     Text(String),
@@ -56,7 +56,7 @@ pub(crate) enum Password {
 /// The variables that settings come from.
 #[derive(Default)]
 pub(crate) struct Environment {
-    /// Which may hold a password, and may be empty.
+    /// May contain a password, and may be empty.
     pub(crate) store: Option<OsString>,
     pub(crate) home: Option<OsString>,
     pub(crate) state_home: Option<OsString>,
@@ -64,15 +64,15 @@ pub(crate) struct Environment {
     pub(crate) password_file: Option<OsString>,
 }
 
-/// Names the store, where `--store` does not.
+/// The store, without `--store`.
 pub(crate) const STORE: &str = "LEASEHOLD_STORE";
-/// The password, where the store's URL has none and no file is named.
+/// The password, if neither the store's URL nor a file has it.
 pub(crate) const PASSWORD: &str = "LEASEHOLD_PASSWORD";
-/// Names the file that it stands in, where `--password-file` does not.
+/// The password file, without `--password-file`.
 pub(crate) const PASSWORD_FILE: &str = "LEASEHOLD_PASSWORD_FILE";
 
 impl Environment {
-    /// Those of this process; an empty one counts as unset, but for the store.
+    /// Those of this process. An empty variable counts as unset, except for the store.
     pub(crate) fn of_process() -> Self {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self {
@@ -101,7 +101,7 @@ impl Settings {
 }
 
 impl Place {
-    /// The URL as it was given: for connecting, not for showing.
+    /// The URL as it was given: for connecting, not for printing.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -119,7 +119,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// A file goes before the text, which every process of this user can look up.
+/// A file has precedence over the text, which every process of this user can read.
 fn given_password(common: &CommonArgs, environment: &Environment) -> Result<Option<Password>, Failure> {
     let file = common.password_file.clone().or_else(|| environment.password_file.as_ref().map(PathBuf::from));
     if let Some(file) = file {
@@ -132,8 +132,8 @@ fn given_password(common: &CommonArgs, environment: &Environment) -> Result<Opti
     })
 }
 
-/// The store that was given, by flag or by variable. An empty one is none: most often a variable was not set where one was meant, and the
-/// default store, which is the user's own, would keep nobody out.
+/// The store that was given, by flag or by variable. An empty one is refused: most often a variable was not set where
+/// one was meant, and the default store, which belongs to the user alone, would exclude no one.
 fn given_store(common: &CommonArgs, environment: &Environment) -> Result<Option<String>, Failure> {
     let (from, otherwise, given) = match (&common.store, &environment.store) {
         (Some(url), _) => ("--store", "leave it out", Some(url.as_str())),
@@ -141,14 +141,14 @@ fn given_store(common: &CommonArgs, environment: &Environment) -> Result<Option<
         (None, None) => return Ok(None),
     };
     match given {
-        Some("") => Err(Failure::usage(format!("{from} is empty, and names no store"))
+        Some("") => Err(Failure::usage(format!("{from} is empty: it names no store"))
             .with_hint(format!("give a URL, or {otherwise} for the file in your own state folder"))),
         Some(url) => Ok(Some(url.to_owned())),
         None => Err(Failure::usage(format!("{from} is not UTF-8")).with_hint("give a URL, such as file:/path")),
     }
 }
 
-/// The same store, which is not made where it is not there. Only a file can be.
+/// The same store, not created if it is missing. Only a file can be created.
 fn without_creation(url: String) -> String {
     match url.split_once(':') {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => {
@@ -159,12 +159,12 @@ fn without_creation(url: String) -> String {
     }
 }
 
-/// The file in the user's state folder. A relative `XDG_STATE_HOME` is none, as its specification has it.
+/// The file in the user's state folder. A relative `XDG_STATE_HOME` is ignored, as its specification says.
 fn default_store(environment: &Environment) -> Result<String, Failure> {
     let state = environment.state_home.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
     let in_home = || environment.home.as_ref().map(|home| PathBuf::from(home).join(STATE_IN_HOME));
     let Some(state) = state.filter(|_| !cfg!(target_os = "macos")).or_else(in_home) else {
-        let what = "there is no store: none was given, and HOME is not set, so there is no state folder to keep one in";
+        let what = "no store was given, and HOME is not set, so there is no state folder for the default one";
         return Err(Failure::usage(what).with_hint("set HOME, or give --store file:/path/to/locks.db"));
     };
     match state.join("leasehold/locks.db").into_os_string().into_string() {
@@ -185,7 +185,7 @@ pub(crate) fn explicit(id: &str) -> Result<Owner, Failure> {
     Ok(Owner::explicit(id)?)
 }
 
-/// The owner that was given, or a fresh one that can be given again.
+/// The given owner, or a fresh one that can be given later.
 pub(crate) fn owner(given: Option<&str>) -> Result<Owner, Failure> {
     match given {
         Some(id) => explicit(id),
@@ -193,7 +193,7 @@ pub(crate) fn owner(given: Option<&str>) -> Result<Owner, Failure> {
     }
 }
 
-/// The owner of a `run`: the one that was given, or a fresh one that [`is_of_run`] recognises.
+/// The owner of a `run`: the given one, or a fresh one that [`is_of_run`] recognises.
 pub(crate) fn owner_of_run(given: Option<&str>) -> Result<Owner, Failure> {
     match given {
         Some(id) => explicit(id),
@@ -201,7 +201,7 @@ pub(crate) fn owner_of_run(given: Option<&str>) -> Result<Owner, Failure> {
     }
 }
 
-/// Begins the fresh owner of a `run`, whose process keeps the lock while its command runs.
+/// Prefix of the fresh owner of a `run`, whose process keeps the lock while its command runs.
 const RUN: &str = "run-";
 
 /// Whether a `run` generated this owner.
@@ -219,15 +219,16 @@ fn fresh() -> Result<String, Failure> {
 }
 
 fn random() -> Result<u64, Failure> {
-    getrandom::u64().map_err(|error| Failure::new(Exit::BUG, format!("there are no random numbers: {error}")))
+    getrandom::u64().map_err(|error| Failure::new(Exit::BUG, format!("cannot generate random numbers: {error}")))
 }
 
-/// Checks how long a lock is held at most.
+/// Checks the maximum time that a lock is held.
 pub(crate) fn max_hold(given: Duration) -> Result<(), Failure> {
     within("--max-hold", given, LEASE_MIN..=leasehold_core::options::HOLD_MAX)
 }
 
-/// Checks how long others are kept out at least. A fixed lease is taken for that long from its start, and so no longer than any lease.
+/// Checks the minimum time that others are kept out. A fixed lease is taken for that long from its start, so it is
+/// limited like any lease.
 pub(crate) fn at_least(given: Duration, is_fixed: bool) -> Result<(), Failure> {
     within("--at-least", given, Duration::ZERO..=if is_fixed { LEASE_MAX } else { leasehold_core::options::HOLD_MAX })
 }

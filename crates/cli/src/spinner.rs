@@ -1,4 +1,4 @@
-//! What is shown on a terminal while waiting: that we wait, for whom, and how long that one has held the lock.
+//! Shown on a terminal while waiting: the lock, its holder, and how long that has held it.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use leasehold::{Client, Name};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::exit::Failure;
-use crate::waiting::Waiting;
+use crate::wait::Waiting;
 use crate::{human, output, run};
 
-/// Who gets the lock sooner sees no spinner.
+/// A wait that ends sooner shows no spinner.
 const AFTER: Duration = Duration::from_secs(1);
 const FRAME: Duration = Duration::from_millis(100);
-/// How often the store is asked who holds it.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval between two reads of the holder.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows it until the future is dropped, or until the store has been away for too long. Where standard error is no terminal it says only
-/// that we may wait for ourselves, and that the store is away.
+/// Shows it until the future is dropped, or until the store has been unreachable for too long. If standard error is not
+/// a terminal, only warns of a wait for oneself, and that the store is unreachable.
 pub(crate) async fn show(client: &Client, names: &[Name], waiting: &Waiting) -> Failure {
     sleep(AFTER).await;
     if let Some(name) = run::held_around(names, client).await {
@@ -36,7 +36,7 @@ pub(crate) async fn show(client: &Client, names: &[Name], waiting: &Waiting) -> 
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
         bar.0.set_style(style);
     }
-    let (mut frames, mut looks) = (interval(FRAME), interval(LOOK));
+    let (mut frames, mut looks) = (interval(FRAME), interval(CHECK_INTERVAL));
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut away =

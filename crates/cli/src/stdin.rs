@@ -1,4 +1,4 @@
-//! Noticing that standard input has closed. What comes before that is read and thrown away.
+//! Notices that standard input was closed. Input before that is read and dropped.
 
 use std::io::{Read, stdin};
 use std::time::Duration;
@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 
 use crate::exit::{Exit, Failure};
 
-/// How often a process in the background looks whether the terminal is its own again.
+/// Interval at which a background process checks whether it has the terminal again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Starts to read standard input; what is returned ends when that has. The thread that reads it goes on until the process ends.
+/// Starts to read standard input; the returned future ends when that is closed. The reading thread runs until the
+/// process ends.
 pub(crate) fn closed() -> Result<impl Future<Output = ()>, Failure> {
     let (at_end, end) = oneshot::channel();
     let reads = std::thread::Builder::new().spawn(move || {
@@ -43,7 +44,7 @@ fn read_to_end() {
     }
 }
 
-/// A terminal that belongs to another process group: reading it would stop this process, and with it the keeping of the lock.
+/// A terminal of another process group: reading it would stop this process, and with it the renewals.
 fn is_anothers(stdin: &std::io::Stdin) -> bool {
     tcgetpgrp(stdin).is_ok_and(|foreground| Some(foreground) != crate::run::own_group())
 }

@@ -1,4 +1,4 @@
-//! Connecting to the store that the settings name, with the patience that the user has.
+//! Connects to the store that the settings name, as patiently as the user wants.
 
 use std::fs::Metadata;
 use std::io::IsTerminal;
@@ -12,19 +12,19 @@ use leasehold::{Client, ClientBuilder, Error, Name, Owner};
 use crate::exit::{Exit, Failure};
 use crate::run::{self, Here, Signals};
 use crate::settings::{Password, Settings, StoreSettings};
-use crate::waiting::{Limit, Waiting};
+use crate::wait::{Limit, Waiting};
 use crate::{events, human, names, output};
 
-/// How long a store is tried that does not answer, where there is no limit on waiting. The library gives an acquire as long.
+/// How long a silent store is tried if the wait has no limit. The library gives an acquire as long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two tries.
+/// Pause between two tries.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
-/// How long a command waits at its end for what is still open with the store.
-const CLOSING: Duration = Duration::from_secs(5);
-/// After this long, people are told that it does.
+/// How long a command waits at its end for calls to the store that are still open.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// After this long, the user is told that it waits.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 
-/// Connects for a command that does not wait for a lock: a store that does not answer ends it at once.
+/// Connects for a command that does not wait for a lock: a silent store ends it at once.
 pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
     try_connect(settings, builder(settings)).await.map_err(Into::into)
 }
@@ -32,46 +32,46 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Client, Failure> {
 /// A store of one process.
 const ALONE: &str = "memory:";
 
-/// Whether nothing there is shared with any other process.
+/// Whether the store is shared with no other process.
 pub(crate) fn is_alone(client: &Client) -> bool {
     client.store_label().starts_with(ALONE)
 }
 
-/// A store to look at, for commands that take no lock.
-pub(crate) enum Seen {
+/// A store for commands that take no lock.
+pub(crate) enum StoreState {
     Store(Client),
-    /// Nobody has made it yet, so nothing is held there: its label.
-    Unmade(String),
+    /// It does not exist yet, so nothing is held there: its label.
+    NotCreated(String),
 }
 
-/// Connects for a command that takes no lock. A store that is not there is not made for that: its URL may be mistyped.
-pub(crate) async fn look(settings: &Settings) -> Result<Seen, Failure> {
+/// Connects for a command that takes no lock. A missing store is not created for that: its URL may be mistyped.
+pub(crate) async fn look(settings: &Settings) -> Result<StoreState, Failure> {
     let Some(label) = leasehold::not_created(settings.store.url.as_str())? else {
         let client = connect(settings).await?;
         if run::is_nested() {
             warn_of_another_store(settings, &Here::of(&client).await);
         }
-        return Ok(Seen::Store(client));
+        return Ok(StoreState::Store(client));
     };
     warn_of_another_store(settings, &Here::not_created(&label));
     let whose = if settings.verbose > 0 && settings.store.is_default { PER_USER } else { "" };
-    output::note(&format!("{label} is not there yet; the first lock makes it{whose}"));
-    Ok(Seen::Unmade(label))
+    output::note(&format!("{label} does not exist yet; the first lock creates it{whose}"));
+    Ok(StoreState::NotCreated(label))
 }
 
-/// What those are told who would give back or lengthen a lock in a store that is not there.
+/// The error of a release or renewal in a store that does not exist.
 pub(crate) fn nothing_held(owner: &Owner, names: &[Name], label: &str) -> Failure {
     let (owner, names) = (owner.to_string(), names::quoted(names));
     let what = format!("owner {owner:?} does not hold {names} on {label}: nobody does");
     Failure::new(Exit::NOT_HOLDER, what)
-        .with_hint("is it the right store? --store URL or LEASEHOLD_STORE names another")
+        .with_hint("check that this is the right store; --store URL or LEASEHOLD_STORE names another")
 }
 
-/// Connects for a command that waits for a lock: a store that does not answer is tried again for as long as that.
+/// Connects for a command that waits for a lock: a silent store is tried again as long as that.
 pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) -> Result<Client, Failure> {
     let client = try_for_long(settings, waiting).await?;
     if is_alone(&client) {
-        let what = "is seen by this process alone, so this lock keeps no other out; --store file:PATH does";
+        let what = "exists in this process only, so this lock excludes no other process; --store file:PATH does";
         output::note(&format!("{} {what}", client.store_label()));
     } else if run::is_nested() {
         warn_of_another_store(settings, &Here::of(&client).await);
@@ -79,7 +79,8 @@ pub(crate) async fn connect_patiently(settings: &Settings, waiting: &Waiting) ->
     Ok(client)
 }
 
-/// A command inside a `run` does not inherit its `--store`: on another store, its locks do not exclude those of the same script.
+/// A command inside a `run` does not inherit its `--store`: on another store, its locks do not exclude those of the
+/// same script.
 fn warn_of_another_store(settings: &Settings, here: &Here) {
     let Some(outer) = run::store_around(here).filter(|_| !settings.store.is_by_flag) else { return };
     output::note(&format!(
@@ -111,7 +112,7 @@ async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, 
                         Some(_) => "too few servers of the store vote yet",
                         None => "the store does not answer",
                     };
-                    output::note(&format!("{what}; it is tried for {long}: {error}"));
+                    output::note(&format!("{what}; trying again for {long}: {error}"));
                 }
                 let next = Instant::now() + PAUSE;
                 tokio::time::sleep_until(last_try.map_or(next, |last| last.min(next)).into()).await;
@@ -121,22 +122,22 @@ async fn try_for_long(settings: &Settings, waiting: &Waiting) -> Result<Client, 
     }
 }
 
-/// Ends what is open with the store. What has gone wrong by then is said before.
+/// Closes the connection to the store. What has failed by then is reported first.
 ///
-/// A store that does not answer is not waited for until all leases are over; after a second people are told, and may end it with a
-/// signal. It is brief where a lock was lost, whose time is over by itself, and where the store is known not to answer.
+/// It does not wait for a silent store until all leases are over. After a second the user is told, and may end the wait
+/// with a signal. It is brief if a lock was lost, whose time ends anyway, or if the store is known to be silent.
 pub(crate) async fn close<T>(client: &Client, signals: &mut Signals, done: &mut Result<T, Failure>, is_brief: bool) {
     if let Err(failure) = done {
         events::flush();
         output::failure(failure);
         failure.is_said = true;
     }
-    let patience = if is_brief { TELL_AFTER } else { CLOSING };
+    let patience = if is_brief { TELL_AFTER } else { CLOSE_LIMIT };
     let unwanted = async {
         tokio::time::sleep(TELL_AFTER).await;
-        let (label, left) = (client.store_label(), human::span(CLOSING - TELL_AFTER));
+        let (label, left) = (client.store_label(), human::span(CLOSE_LIMIT - TELL_AFTER));
         output::note(&format!(
-            "waiting for {label}, which has not answered, for at most {left} more; a signal ends that"
+            "waiting for {label}, which has not answered, for at most {left} more; a signal ends the wait"
         ));
         signals.next().await
     };
@@ -152,9 +153,7 @@ async fn try_connect(settings: &Settings, builder: ClientBuilder) -> Result<Clie
     let not_created = if is_told_of { leasehold::not_created(settings.store.url.as_str())? } else { None };
     let client = builder.connect().await?;
     if let Some(label) = not_created {
-        output::note(&format!(
-            "{label} was not there, and has been made: a program that uses another path is not kept out"
-        ));
+        output::note(&format!("created {label}: only programs that use the same path are kept out"));
     }
     if settings.verbose > 0 {
         let whose = if settings.store.is_default { PER_USER } else { "" };
@@ -163,10 +162,10 @@ async fn try_connect(settings: &Settings, builder: ClientBuilder) -> Result<Clie
     Ok(client)
 }
 
-/// Said where nothing else was given.
+/// Printed if no store was given.
 const PER_USER: &str = ", which is yours alone: other users have their own, unless all give the same --store";
 
-/// Says once that others can read the password, where the store may need it.
+/// Warns once that others can read the password, if the store may need it.
 fn warn_of_readers(store: &StoreSettings, path: &Path) {
     static SAID: Once = Once::new();
     let is_local = ["file:", "memory:"].iter().any(|scheme| store.url.as_str().starts_with(scheme));
@@ -181,7 +180,7 @@ fn warn_of_readers(store: &StoreSettings, path: &Path) {
     }
 }
 
-/// For commands that have settings of their own before they connect.
+/// For commands with settings of their own before they connect.
 pub(crate) fn builder(settings: &Settings) -> ClientBuilder {
     let mut builder = Client::builder(settings.store.url.as_str());
     builder = match &settings.store.password {

@@ -1,4 +1,4 @@
-//! The flags of the commands that take, lengthen and give back locks.
+//! Flags of the commands that acquire, extend and release locks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::duration;
 
-/// How long to wait for a lock: for ever, unless told otherwise.
+/// How long to wait for a lock. Default: without limit.
 #[derive(Args, Debug, Default)]
 pub(crate) struct WaitArgs {
     /// Wait at most this long for the lock [default: no limit]

@@ -1,4 +1,5 @@
-//! A histogram of times drawn with letters, 80 columns wide: rows grow by a constant factor, quantiles stand beside their row.
+//! A histogram drawn with characters, 80 columns wide. Rows grow by a constant factor, and quantiles stand beside their
+//! row.
 
 use anstyle::{AnsiColor, Style};
 
@@ -16,14 +17,14 @@ const STEPS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 const BLOCKS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
-/// One row: times from here on, up to the next row.
+/// One row: times from here up to the next row.
 struct Row {
     from_nanos: f64,
     count: u64,
     marks: Vec<&'static str>,
 }
 
-/// Draws it, a line a row. `fancy` is for terminals.
+/// Draws it, one line per row. `fancy` is for terminals.
 pub(crate) fn draw(times: &Times, fancy: bool) -> Vec<String> {
     let rows = rows(times);
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
@@ -38,13 +39,13 @@ fn line(row: &Row, most: u64, fancy: bool) -> String {
     format!("{from:>9} {wall}{bar} {count:>11}  {}", row.marks.join(" ")).trim_end().to_owned()
 }
 
-/// Whole columns of one sign; whatever there is has one at least.
+/// A bar of whole columns; at least one if the count is not zero.
 fn signs(count: u64, most: u64) -> String {
     let columns = (count as f64 / most.max(1) as f64 * BAR as f64).round() as usize;
     "#".repeat(columns.max(usize::from(count > 0)))
 }
 
-/// Columns with eighths; whatever there is has one eighth at least.
+/// A bar with eighths of columns; at least one eighth if the count is not zero.
 fn blocks(count: u64, most: u64) -> String {
     let eighths = (count as f64 / most.max(1) as f64 * (BAR * 8) as f64).round() as usize;
     let eighths = eighths.max(usize::from(count > 0));

@@ -1,16 +1,16 @@
-//! Several processes on one name: `crowd`. Starts this program again as workers, lets them begin together, and puts together what
-//! they tell. A worker that ends before it has told all is an error.
+//! `crowd`: several processes compete for one name. Starts this program again as workers, lets them begin together, and
+//! combines their results. A worker that ends before it reported everything is an error.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::crew::{Crew, WorkerMessage};
-use super::said::Said;
 use super::stamp::StampFile;
 use super::stop::Stop;
 use super::tally::{Tally, Times, add, no_times};
+use super::worker_pool::{WorkerMessage, WorkerPool};
+use super::worker_report::WorkerReport;
 use super::{Plan, report};
 use crate::exit::{Exit, Failure};
 use crate::hints;
@@ -19,23 +19,23 @@ use crate::settings::Settings;
 /// How long workers have to connect, and to finish when the time is over.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// What a crowd has beside the usual.
+/// The extra results of a crowd.
 #[derive(Serialize, Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) processes: usize,
-    /// Grants that followed on the release of another process.
+    /// Grants that followed a release by another process.
     pub(crate) hand_offs: u64,
-    /// From the beginning of a release to the grant in another process.
+    /// Time from the start of a release to the grant in another process.
     pub(crate) hand_off_p50_us: f64,
     pub(crate) hand_off_p99_us: f64,
-    /// Operations of the slowest process, as a part of the mean.
+    /// Operations of the slowest process, as a fraction of the mean.
     pub(crate) smallest_share: f64,
     /// Operations of every process.
     pub(crate) shares: Vec<u64>,
 }
 
-/// Everything that the workers told.
-pub(crate) struct Gathered {
+/// Everything that the workers reported.
+pub(crate) struct CrowdResult {
     pub(crate) times: Times,
     pub(crate) hand_offs: Times,
     pub(crate) calls: u64,
@@ -44,19 +44,19 @@ pub(crate) struct Gathered {
     pub(crate) shares: Vec<u64>,
 }
 
-/// Runs it.
-pub(crate) async fn run(plan: &Plan, settings: &Settings, tally: &Tally, stop: &Stop) -> Result<Gathered, Failure> {
+/// Runs the workload.
+pub(crate) async fn run(plan: &Plan, settings: &Settings, tally: &Tally, stop: &Stop) -> Result<CrowdResult, Failure> {
     let stamps = StampFile::create(&plan.run)
-        .map_err(|error| Failure::new(Exit::BUG, format!("bench: the file of stamps could not be made: {error}")))?;
-    let (mut crew, news) = Crew::start(plan, settings, stamps.path())?;
-    let mut gathering = Gathering { news, ready: 0, done: 0, gathered: Gathered::new(plan.processes), first: None };
+        .map_err(|error| Failure::new(Exit::BUG, format!("bench: could not create the stamp file: {error}")))?;
+    let (mut crew, news) = WorkerPool::start(plan, settings, stamps.path())?;
+    let mut gathering = Collector { news, ready: 0, done: 0, gathered: CrowdResult::new(plan.processes), first: None };
     let connected = gathering.until(GRACE, tally, |gathering| gathering.ready == plan.processes);
     tokio::select! {
         connected = connected => connected?,
         () = stop.wait() => return Ok(gathering.gathered),
     }
     crew.begin(plan.span);
-    let done = |gathering: &Gathering| gathering.done == plan.processes;
+    let done = |gathering: &Collector| gathering.done == plan.processes;
     tokio::select! {
         worked = gathering.until(plan.span + GRACE, tally, done) => worked?,
         () = stop.wait() => {
@@ -70,21 +70,21 @@ pub(crate) async fn run(plan: &Plan, settings: &Settings, tally: &Tally, stop: &
     Ok(gathering.gathered)
 }
 
-struct Gathering {
+struct Collector {
     news: mpsc::UnboundedReceiver<WorkerMessage>,
     ready: usize,
     done: usize,
-    gathered: Gathered,
+    gathered: CrowdResult,
     first: Option<Failure>,
 }
 
-impl Gathering {
-    /// Takes news in until that much is reached.
+impl Collector {
+    /// Processes messages until the condition holds.
     async fn until(&mut self, limit: Duration, tally: &Tally, reached: impl Fn(&Self) -> bool) -> Result<(), Failure> {
         let all = async {
             while !reached(self) {
                 match self.news.recv().await {
-                    Some(WorkerMessage::Said(worker, said)) => self.take_in(worker, said),
+                    Some(WorkerMessage::WorkerReport(worker, said)) => self.take_in(worker, said),
                     Some(WorkerMessage::Failed(failure)) => return Err(failure),
                     None => return Err(Failure::new(Exit::BUG, "bench: the workers are gone")),
                 }
@@ -95,23 +95,23 @@ impl Gathering {
         match tokio::time::timeout(limit, all).await {
             Ok(done) => done,
             Err(_) => Err(Failure::new(Exit::UNREACHABLE, "bench: the workers did not answer in time")
-                .with_hint(format!("does the store answer? {} looks closer", hints::doctor()))),
+                .with_hint(format!("check that the store answers: {}", hints::doctor()))),
         }
     }
 
-    fn take_in(&mut self, worker: usize, said: Said) {
+    fn take_in(&mut self, worker: usize, said: WorkerReport) {
         let gathered = &mut self.gathered;
         match said {
-            Said::Ready => self.ready += 1,
-            Said::Ops(ops) => gathered.shares[worker] = ops,
-            Said::Took { nanos, count } => add(&mut gathered.times, nanos, count),
-            Said::HandOff { nanos, count } => add(&mut gathered.hand_offs, nanos, count),
-            Said::Errors { count, exit, first } => {
+            WorkerReport::Ready => self.ready += 1,
+            WorkerReport::Ops(ops) => gathered.shares[worker] = ops,
+            WorkerReport::Took { nanos, count } => add(&mut gathered.times, nanos, count),
+            WorkerReport::HandOff { nanos, count } => add(&mut gathered.hand_offs, nanos, count),
+            WorkerReport::Errors { count, exit, first } => {
                 gathered.errors += count;
                 self.first.get_or_insert_with(|| Failure::new(Exit::other(exit), first));
             }
-            Said::Calls(calls) => gathered.calls += calls,
-            Said::Done { nanos } => {
+            WorkerReport::Calls(calls) => gathered.calls += calls,
+            WorkerReport::Done { nanos } => {
                 gathered.elapsed = gathered.elapsed.max(Duration::from_nanos(nanos));
                 self.done += 1;
             }
@@ -119,7 +119,7 @@ impl Gathering {
     }
 }
 
-impl Gathered {
+impl CrowdResult {
     fn new(processes: usize) -> Self {
         Self {
             times: no_times(),
@@ -131,7 +131,7 @@ impl Gathered {
         }
     }
 
-    /// What is told beside the usual.
+    /// The extra results.
     pub(crate) fn shared(&self) -> Shared {
         let mean = self.shares.iter().sum::<u64>() as f64 / self.shares.len() as f64;
         let smallest = self.shares.iter().min().copied().unwrap_or(0) as f64;

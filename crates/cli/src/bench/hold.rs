@@ -1,4 +1,4 @@
-//! Many locks held at a time by one process: `hold`. Takes them all, keeps them, counts what was lost and what keeping costs.
+//! `hold`: one process holds many locks. Acquires them, keeps them, and counts the losses and the cost of keeping.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +13,15 @@ use super::stop::Stop;
 use super::tally::Tally;
 use super::{Plan, report, tasks};
 
-/// So many tasks take and release side by side.
-const HANDS: usize = 64;
+/// Number of tasks that acquire and release in parallel.
+const PARALLEL_TASKS: usize = 64;
 
-/// What keeping came to.
+/// Results of the workload.
 #[derive(Serialize, Clone, Debug)]
-pub(crate) struct Held {
-    /// How many locks were held at a time.
+pub(crate) struct HoldResult {
+    /// Maximum number of locks held at the same time.
     pub(crate) held: u64,
-    /// How many of them were lost before they were released.
+    /// How many were lost before they were released.
     pub(crate) lost: u64,
     pub(crate) take_seconds: f64,
     pub(crate) hold_seconds: f64,
@@ -32,17 +32,17 @@ pub(crate) struct Held {
     pub(crate) hold_calls: u64,
 }
 
-impl Held {
-    /// Taking, keeping and releasing together.
+impl HoldResult {
+    /// Time to acquire, keep and release.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::from_secs_f64(self.take_seconds + self.hold_seconds + self.release_seconds)
     }
 }
 
-/// A guard, and how long it took to get it.
+/// A guard, and how long its acquire took.
 type Taken = (Guard, Duration);
 
-/// Takes the locks, keeps them, releases them.
+/// Acquires the locks, keeps them, releases them.
 pub(crate) async fn run(
     client: &Client,
     prefix: &str,
@@ -50,7 +50,7 @@ pub(crate) async fn run(
     tally: &Arc<Tally>,
     stop: &Arc<Stop>,
     calls: &Calls,
-) -> Held {
+) -> HoldResult {
     let began = Instant::now();
     let taken = take(client, prefix, plan.tasks, tally, stop).await;
     let held = taken.iter().map(Vec::len).sum::<usize>() as u64;
@@ -60,7 +60,7 @@ pub(crate) async fn run(
     let holding = began.elapsed() - taking;
     let (cpu, hold_calls) = (leasehold_clock::cpu() - cpu, calls.count() - calls_before);
     let lost = release(taken, tally).await;
-    Held {
+    HoldResult {
         held,
         lost,
         take_seconds: report::seconds(taking),
@@ -74,7 +74,7 @@ pub(crate) async fn run(
 async fn take(client: &Client, prefix: &str, count: usize, tally: &Arc<Tally>, stop: &Arc<Stop>) -> Vec<Vec<Taken>> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut hands = JoinSet::new();
-    for _ in 0..HANDS.min(count) {
+    for _ in 0..PARALLEL_TASKS.min(count) {
         let (client, next, prefix) = (client.clone(), next.clone(), prefix.to_owned());
         let (tally, stop) = (tally.clone(), stop.clone());
         hands.spawn(async move {
@@ -99,7 +99,7 @@ async fn take(client: &Client, prefix: &str, count: usize, tally: &Arc<Tally>, s
     hands.join_all().await
 }
 
-/// Answers how many were lost.
+/// Releases everything; returns how many were lost.
 async fn release(taken: Vec<Vec<Taken>>, tally: &Arc<Tally>) -> u64 {
     let mut hands = JoinSet::new();
     for (hand, taken) in taken.into_iter().enumerate() {

@@ -1,20 +1,20 @@
-//! The workloads of `bench`. Names are of this run alone, so that no lock of anybody else is touched, and all is given back.
+//! The workloads of `bench`. Their names are unique to the run, so no other lock is touched, and all are released.
 
 mod calls;
 mod chart;
-mod crew;
 mod crowd;
 mod hold;
 mod plan;
 mod progress;
 mod report;
-mod said;
 mod stamp;
 mod stop;
 mod summary;
 mod tally;
 mod tasks;
 pub(crate) mod worker;
+mod worker_pool;
+mod worker_report;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,21 +33,21 @@ pub(crate) use self::plan::Plan;
 pub(crate) use self::report::{More, Report};
 pub(crate) use self::summary::text;
 
-/// How long the end waits until all is given back; what is then left ends with its lease.
+/// How long the end waits until all is released; what is left then ends with its lease.
 const GRACE: Duration = Duration::from_secs(10);
-/// So many names are forgotten at a time.
-const FORGETTING: usize = 64;
+/// Number of names whose fences are removed at a time.
+const FENCES_PER_BATCH: usize = 64;
 
-/// What came of a workload.
-pub(crate) struct Measured {
+/// Result of a workload.
+pub(crate) struct BenchResult {
     pub(crate) report: Report,
     pub(crate) times: Times,
-    /// How the process ends, where that is not well, and what is said about it.
+    /// The exit code and message of a workload that failed.
     pub(crate) failure: Option<Failure>,
 }
 
 /// Runs a workload.
-pub(crate) async fn measure(plan: &Plan, settings: &Settings) -> Result<Measured, Failure> {
+pub(crate) async fn measure(plan: &Plan, settings: &Settings) -> Result<BenchResult, Failure> {
     let stop = Stop::on_signals()?;
     let connected = Connected::new(settings).await?;
     let tally = Arc::new(Tally::new());
@@ -56,24 +56,24 @@ pub(crate) async fn measure(plan: &Plan, settings: &Settings) -> Result<Measured
     drop(progress);
     connected.forget_fences(plan).await;
     connected.close().await;
-    let Ran { times, elapsed, errors, calls, more } = ran?;
+    let RunResult { times, elapsed, errors, calls, more } = ran?;
     let lost = matches!(&more, More::Hold(hold) if hold.lost > 0);
     let report = Report::new(plan, connected.client.store_label(), calls, errors, more).with_times(&times, elapsed);
-    let failure = stop.signalled().map(|exit| Failure::new(exit, "bench: ended by a signal; all was given back"));
+    let failure = stop.signalled().map(|exit| Failure::new(exit, "bench: ended by a signal; all locks were released"));
     let failure = failure.or_else(|| tally.take_first_error()).map(|failure| match lost {
         true => Failure { exit: Exit::LOST, ..failure },
         false => failure,
     });
-    Ok(Measured { report, times, failure })
+    Ok(BenchResult { report, times, failure })
 }
 
-/// A client whose calls to the store are counted.
+/// A client that counts its calls to the store.
 pub(crate) struct Connected {
     pub(crate) client: Client,
     pub(crate) calls: Calls,
 }
 
-struct Ran {
+struct RunResult {
     times: Times,
     elapsed: Duration,
     errors: u64,
@@ -94,7 +94,7 @@ impl Connected {
         settings: &Settings,
         tally: &Arc<Tally>,
         stop: &Arc<Stop>,
-    ) -> Result<Ran, Failure> {
+    ) -> Result<RunResult, Failure> {
         let lock = |name: String| with_budget(self.client.lock(name), plan.budget);
         let same = |count: usize| vec![lock(plan.name(plan.label())); count];
         let (elapsed, more) = match plan.workload {
@@ -112,13 +112,13 @@ impl Connected {
                 let crowd = crowd::run(plan, settings, tally, stop).await?;
                 let more = More::Crowd(crowd.shared());
                 let (times, elapsed, errors, calls) = (crowd.times, crowd.elapsed, crowd.errors, crowd.calls);
-                return Ok(Ran { times, elapsed, errors, calls, more });
+                return Ok(RunResult { times, elapsed, errors, calls, more });
             }
         };
-        Ok(Ran { times: tally.times(), elapsed, errors: tally.errors(), calls: self.calls.count(), more })
+        Ok(RunResult { times: tally.times(), elapsed, errors: tally.errors(), calls: self.calls.count(), more })
     }
 
-    /// Nobody asks for the names of this run again: their last fences need not be kept for days.
+    /// The names of this run are never used again: their last fences need not be stored for days.
     async fn forget_fences(&self, plan: &Plan) {
         let names: Vec<String> = match plan.workload {
             Workload::Fleet => (0..plan.tasks).map(|number| plan.name(&format!("fleet-{number}"))).collect(),
@@ -128,11 +128,11 @@ impl Connected {
         let options = BreakOptions::from(Break::Now).reset_fence();
         let (client, names) = (&self.client, Arc::new(names));
         let mut hands = tokio::task::JoinSet::new();
-        for hand in 0..FORGETTING {
+        for hand in 0..FENCES_PER_BATCH {
             let (client, names) = (client.clone(), names.clone());
             hands.spawn(async move {
-                for name in names.iter().skip(hand).step_by(FORGETTING) {
-                    // A store that does not answer keeps them for as long as any others.
+                for name in names.iter().skip(hand).step_by(FENCES_PER_BATCH) {
+                    // A store that does not answer stores them as long as any others.
                     if client.break_lock(name, options).await.is_err() {
                         return;
                     }
@@ -142,14 +142,14 @@ impl Connected {
         let _ = tokio::time::timeout(GRACE, hands.join_all()).await;
     }
 
-    /// Gives back what is left.
+    /// Releases what is left.
     pub(crate) async fn close(&self) {
-        // What a store does not answer in this time ends with its lease.
+        // What is not released in time ends with its lease.
         let _ = tokio::time::timeout(GRACE, self.client.close()).await;
     }
 }
 
-/// A lock with the budget that was asked for.
+/// A lock with the budget of the arguments.
 pub(crate) fn with_budget(lock: Lock, budget: Option<Duration>) -> Lock {
     match budget {
         Some(budget) => lock.budget(budget),

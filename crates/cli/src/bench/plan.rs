@@ -1,4 +1,4 @@
-//! What is to be measured: arguments of `bench` with their defaults and bounds.
+//! The measurement plan: arguments of `bench` with their defaults and bounds.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ const SPAN_MAX: Duration = Duration::from_secs(60 * 60);
 const TASKS_MAX: u32 = 1_000_000;
 const PROCESSES_MAX: u32 = 256;
 
-/// A workload with everything that it needs to know.
+/// A workload with its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) workload: Workload,
-    /// A word that only this run has.
+    /// Unique to this run.
     pub(crate) run: String,
     pub(crate) span: Duration,
-    /// Of each process.
+    /// Per process.
     pub(crate) tasks: usize,
     pub(crate) processes: usize,
     pub(crate) budget: Option<Duration>,
@@ -30,19 +30,16 @@ impl Plan {
     pub(crate) fn new(args: &BenchArgs, settings: &Settings) -> Result<Self, Failure> {
         let (workload, label) = (args.workload, label(args.workload));
         if args.tasks.is_some() && workload == Workload::Solo {
-            return Err(Failure::usage("--tasks is not for solo, which is one task")
-                .with_hint("--workload fleet has many tasks with a name each, --workload hot many on one name"));
+            return Err(Failure::usage("--tasks does not apply to solo, which has one task")
+                .with_hint("--workload fleet has many tasks with a name each; --workload hot has many on one name"));
         }
         if args.processes.is_some() && workload != Workload::Crowd {
-            return Err(Failure::usage(format!("--processes is for crowd; {label} is one process"))
+            return Err(Failure::usage(format!("--processes applies to crowd only; {label} has one process"))
                 .with_hint("--workload crowd has several processes on one name"));
         }
         if workload == Workload::Crowd && is_inside_one_process(settings) {
-            return Err(Failure::new(
-                Exit::UNFIT,
-                "crowd is several processes, and memory: is inside one: not supported there",
-            )
-            .with_hint("--store file:/path/to/locks.db is for several processes; --workload hot is one"));
+            return Err(Failure::new(Exit::UNFIT, "crowd needs several processes, but memory: exists inside one")
+                .with_hint("use --store file:/path/to/locks.db for several processes, or --workload hot for one"));
         }
         let span = args.span.unwrap_or(if workload == Workload::Hold { SPAN_OF_HOLD } else { SPAN });
         if span.is_zero() || span > SPAN_MAX {
@@ -59,7 +56,7 @@ impl Plan {
         format!("{}/{of}", self.run)
     }
 
-    /// The workload as it is written.
+    /// Name of the workload, as in the arguments.
     pub(crate) fn label(&self) -> &'static str {
         label(self.workload)
     }
@@ -92,10 +89,11 @@ fn within(flag: &str, given: u32, most: u32) -> Result<usize, Failure> {
     if (1..=most).contains(&given) {
         return Ok(given as usize);
     }
-    Err(Failure::usage(format!("{flag} is {given}")).with_hint(format!("give it from 1 to {most}")))
+    Err(Failure::usage(format!("{flag} {given} is out of range")).with_hint(format!("use a number from 1 to {most}")))
 }
 
 fn run() -> Result<String, Failure> {
-    let chance = getrandom::u64().map_err(|error| Failure::new(Exit::BUG, format!("no random numbers: {error}")))?;
+    let chance = getrandom::u64()
+        .map_err(|error| Failure::new(Exit::BUG, format!("cannot generate random numbers: {error}")))?;
     Ok(format!("leasehold-bench-{chance:016x}"))
 }

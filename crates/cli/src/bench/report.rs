@@ -1,4 +1,4 @@
-//! What `bench` tells at its end: the fields of its JSON.
+//! The result of `bench`: the fields of its JSON.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use super::Plan;
 use super::crowd::Shared;
-use super::hold::Held;
+use super::hold::HoldResult;
 use super::tally::Times;
 
-/// Fields are a public contract: they are added to, not changed.
+/// The fields are a public contract: add, do not change.
 #[derive(Serialize, Debug)]
 pub(crate) struct Report {
     pub(crate) workload: &'static str,
     pub(crate) store: String,
-    /// One is: taken and released.
+    /// One operation: acquired and released.
     pub(crate) ops: u64,
     pub(crate) seconds: f64,
     pub(crate) ops_per_s: f64,
@@ -29,17 +29,17 @@ pub(crate) struct Report {
     pub(crate) more: More,
 }
 
-/// What only some workloads have.
+/// Fields of some workloads only.
 #[derive(Serialize, Debug)]
 #[serde(untagged)]
 pub(crate) enum More {
     Nothing {},
     Crowd(Shared),
-    Hold(Held),
+    Hold(HoldResult),
 }
 
 impl Report {
-    /// With everything but times.
+    /// With everything but the times.
     pub(crate) fn new(plan: &Plan, store: &str, store_calls: u64, errors: u64, more: More) -> Self {
         Self {
             workload: plan.label(),
@@ -58,7 +58,7 @@ impl Report {
         }
     }
 
-    /// Puts the measured times in.
+    /// Adds the measured times.
     pub(crate) fn with_times(mut self, times: &Times, elapsed: Duration) -> Self {
         self.ops = times.len();
         self.seconds = seconds(elapsed);
@@ -71,9 +71,9 @@ impl Report {
     }
 }
 
-/// A quantile in microseconds; zero where nothing was measured.
+/// A quantile in microseconds; zero if nothing was measured.
 pub(crate) fn us(times: &Times, quantile: f64) -> f64 {
-    // A histogram answers with the end of a bucket, which may lie above its largest value.
+    // A histogram returns the end of a bucket, which may be above its largest value.
     rounded(times.value_at_quantile(quantile).min(times.max()) as f64 / 1_000.0)
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn seconds(span: Duration) -> f64 {
     rounded(span.as_secs_f64())
 }
 
-/// Three digits behind the point are enough for anybody.
+/// Rounds to three decimals.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }

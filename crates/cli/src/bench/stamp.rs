@@ -10,11 +10,11 @@ const BYTES: usize = 24;
 /// What the last holder left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stamp {
-    /// Its process; none: zero.
+    /// Its process; zero if there is none.
     pub(crate) worker: u64,
-    /// When it began to release, on the clock of this machine, in nanoseconds.
+    /// When it began to release, on this machine's clock, in nanoseconds.
     pub(crate) at: u64,
-    /// The fence it had.
+    /// Its fence.
     pub(crate) fence: u64,
 }
 
@@ -43,7 +43,7 @@ impl Stamps {
     }
 }
 
-/// The file itself: made empty, gone when this is dropped.
+/// The file itself: created empty, removed on drop.
 #[derive(Debug)]
 pub(crate) struct StampFile(PathBuf);
 
@@ -63,7 +63,7 @@ impl StampFile {
 
 impl Drop for StampFile {
     fn drop(&mut self) {
-        // What cannot be removed is a few bytes in a temporary folder.
+        // At worst a few bytes stay in a temporary folder.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! When a workload ends: its time is over, a signal came, or somebody asked for it.
+//! Ends a workload: its time is over, a signal came, or it was stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -9,23 +9,23 @@ use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure};
 
-/// Told once, seen by all tasks.
+/// Set once, seen by all tasks.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    /// For tasks that look after every operation.
+    /// For tasks that check it after every operation.
     is_set: AtomicBool,
-    /// For those that sleep.
-    told: watch::Sender<bool>,
-    /// Which signal came; none: zero.
+    /// For tasks that sleep.
+    stopped: watch::Sender<bool>,
+    /// The signal that came; zero if none.
     signal: AtomicI32,
 }
 
 impl Stop {
-    /// Set by a signal that ends processes. Must be called in a runtime.
+    /// Is set by a signal that ends processes. Must be called in a runtime.
     pub(crate) fn on_signals() -> Result<Arc<Self>, Failure> {
         let stop = Arc::new(Self {
             is_set: AtomicBool::new(false),
-            told: watch::Sender::new(false),
+            stopped: watch::Sender::new(false),
             signal: AtomicI32::new(0),
         });
         for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
@@ -42,27 +42,27 @@ impl Stop {
 
     pub(crate) fn set(&self) {
         self.is_set.store(true, Ordering::Relaxed);
-        self.told.send_replace(true);
+        self.stopped.send_replace(true);
     }
 
     pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// Sets it when the time is over, or returns earlier where it was set already.
+    /// Sets it when the time is over; returns earlier if it was set already.
     pub(crate) async fn after(&self, span: Duration) {
         // Running out of time is the usual end.
         let _ = tokio::time::timeout(span, self.wait()).await;
         self.set();
     }
 
-    /// Until it is set.
+    /// Waits until it is set.
     pub(crate) async fn wait(&self) {
         // The sender lives as long as this.
-        let _ = self.told.subscribe().wait_for(|told| *told).await;
+        let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 
-    /// How the process ends if a signal came.
+    /// The exit code if a signal came.
     pub(crate) fn signalled(&self) -> Option<Exit> {
         Some(self.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0).map(Exit::signal)
     }

@@ -1,4 +1,4 @@
-//! What people read at the end of `bench`: the numbers, and the histogram below them.
+//! The summary that `bench` prints: the numbers, and the histogram below them.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::human;
 const HEAD: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// All of it. Styles are taken out again where they are not wanted; `fancy` is for letters that only a terminal should get.
+/// The whole text. Styles are removed later if not wanted; `fancy` allows characters for terminals only.
 pub(crate) fn text(report: &Report, times: &Times, fancy: bool) -> String {
     let store = human::plain(&report.store);
     let mut text = format!("{HEAD}{}{HEAD:#} on {store}, {} s\n\n", report.workload, short(report.seconds));
@@ -70,7 +70,7 @@ fn what_was_timed(report: &Report) -> &'static str {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -93,7 +93,7 @@ pub(crate) fn time(nanos: f64) -> String {
     }
 }
 
-/// Three digits, or more where there are more before the point.
+/// Three significant digits, or all digits before the decimal point.
 fn short(value: f64) -> String {
     match value {
         value if value >= 99.95 => format!("{value:.0}"),

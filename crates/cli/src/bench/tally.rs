@@ -1,4 +1,4 @@
-//! What is counted while a workload runs: operations, their times, errors.
+//! Counts during a workload: operations, their times, errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,9 +11,9 @@ use crate::exit::Failure;
 /// Times in nanoseconds.
 pub(crate) type Times = Histogram<u64>;
 
-/// Tasks share histograms, a few to each, so that a thousand tasks do not need a thousand of them.
+/// Number of histograms that tasks share, so that a thousand tasks do not need a thousand of them.
 const SHARDS: usize = 16;
-/// A histogram keeps so many digits of a value.
+/// Significant digits of a histogram.
 const DIGITS: u8 = 3;
 /// Longer times count as this one.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -28,13 +28,13 @@ pub(crate) struct Tally {
     shards: Vec<Mutex<Times>>,
 }
 
-/// A histogram with nothing in it.
+/// An empty histogram.
 pub(crate) fn no_times() -> Times {
     Histogram::new_with_max(LONGEST.as_nanos() as u64, DIGITS)
         .expect("a histogram of three digits and an hour is possible")
 }
 
-/// Adds a time that was measured so often.
+/// Adds a measured time with its count.
 pub(crate) fn add(times: &mut Times, nanos: u64, count: u64) {
     times.saturating_record_n(nanos, count);
 }
@@ -50,7 +50,7 @@ impl Tally {
         }
     }
 
-    /// A task has taken and released.
+    /// A task acquired and released.
     pub(crate) fn op(&self, task: usize, took: Duration) {
         self.ops.fetch_add(1, Ordering::Relaxed);
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -58,7 +58,7 @@ impl Tally {
         add(&mut shard.lock().unwrap_or_else(PoisonError::into_inner), nanos, 1);
     }
 
-    /// A lock was taken, to be held for a while.
+    /// A lock was acquired, to be held for a while.
     pub(crate) fn hold(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
@@ -67,13 +67,13 @@ impl Tally {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// A task could not.
+    /// A task failed.
     pub(crate) fn error(&self, failure: impl Into<Failure>) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         self.first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.into());
     }
 
-    /// Operations of other processes, as far as they have told.
+    /// Operations reported by other processes.
     pub(crate) fn set_ops(&self, ops: u64) {
         self.ops.store(ops, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Tasks of one process that take and release in turn: `solo`, `fleet`, `hot`.
+//! `solo`, `fleet`, `hot`: tasks of one process that acquire and release in turn.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use tokio::task::JoinSet;
 use super::stop::Stop;
 use super::tally::Tally;
 
-/// After an error a task waits for this long, so that a store that is down is not asked in a tight loop.
+/// Pause of a task after an error, so that a store that is down is not called in a tight loop.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a task has to finish what it does when the time is over.
+/// How long a task has to finish when the time is over.
 const GRACE: Duration = Duration::from_secs(5);
-/// A task that never waits lets others run after so many operations.
-const STRETCH: u64 = 64;
+/// Number of operations after which a task that never waits yields to others.
+const OPS_BETWEEN_YIELDS: u64 = 64;
 
-/// Runs one task a lock until it is stopped, at the latest after `span`; answers how long that was.
+/// Runs one task per lock until it is stopped, at the latest after `span`. Returns how long that was.
 ///
-/// Where locks are contended, other tasks run while one is held: there is always a line.
+/// If locks are contended, other tasks run while one is held, so that there are always waiters.
 pub(crate) async fn run(
     locks: Vec<Lock>,
     contended: bool,
@@ -39,7 +39,7 @@ pub(crate) async fn run(
                     Err(error) => pause_after(&tally, error).await,
                 }
                 done += 1;
-                if !contended && (!alone || done.is_multiple_of(STRETCH)) {
+                if !contended && (!alone || done.is_multiple_of(OPS_BETWEEN_YIELDS)) {
                     tokio::task::yield_now().await;
                 }
             }
@@ -66,7 +66,7 @@ pub(crate) async fn pause_after(tally: &Tally, error: Error) {
     tokio::time::sleep(PAUSE).await;
 }
 
-/// Lets tasks finish. One that hangs in a store that does not answer is given up; the client gives back what it holds.
+/// Lets tasks finish. One that hangs in a silent store is abandoned; the client releases what it holds.
 pub(crate) async fn finish(mut tasks: JoinSet<()>) {
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, all).await.is_err() {

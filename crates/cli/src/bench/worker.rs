@@ -1,5 +1,5 @@
-//! One process of `crowd`: started by `bench`, told when to begin over its standard input, tells what it measured over its standard
-//! output. When its standard input closes it gives back what it holds and ends.
+//! One worker of `crowd`. It starts on a line on its standard input and reports its measurements on its standard
+//! output. When its standard input closes, it releases what it holds and ends.
 
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,19 +9,19 @@ use leasehold::{Error, ErrorKind, Lock};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::said::Said;
 use super::stamp::{Stamp, Stamps};
 use super::stop::Stop;
 use super::tally::{Tally, Times, add, no_times};
+use super::worker_report::WorkerReport;
 use super::{Connected, tasks};
 use crate::args::BenchWorkerArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
 
-/// How often it tells how far it is.
-const TELLING: Duration = Duration::from_millis(200);
+/// Interval between two reports of progress.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Everything that its tasks share.
+/// What its tasks share.
 struct Worker {
     number: u64,
     lock: Lock,
@@ -44,8 +44,8 @@ pub(crate) async fn run(args: &BenchWorkerArgs, settings: &Settings) -> Result<E
         hand_offs: Mutex::new(no_times()),
         stop: stop.clone(),
     });
-    tell(&Said::Ready)?;
-    // The process that started this one may have gone: then there is nothing to do.
+    tell(&WorkerReport::Ready)?;
+    // The parent process may be gone: then there is nothing to do.
     let Ok(span) = start(&stop).await else { return Ok(Exit::DONE) };
     let began = Instant::now();
     work(&worker, args.tasks, span).await;
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &BenchWorkerArgs, settings: &Settings) -> Result<E
     Ok(Exit::DONE)
 }
 
-/// Waits for the line that says for how long to work. The end of the input stops the work.
+/// Waits for the line with the duration of the work. The end of the input stops the work.
 fn start(stop: &Arc<Stop>) -> oneshot::Receiver<Duration> {
     let (begin, begun) = oneshot::channel();
     let stop = stop.clone();
@@ -64,7 +64,7 @@ fn start(stop: &Arc<Stop>) -> oneshot::Receiver<Duration> {
         if let Some(Ok(line)) = lines.next()
             && let Ok(millis) = line.parse()
         {
-            // Nobody waits for it where a signal came first.
+            // The receiver is gone if a signal came first.
             let _ = begin.send(Duration::from_millis(millis));
         }
         while let Some(Ok(_)) = lines.next() {}
@@ -89,8 +89,8 @@ async fn work(worker: &Arc<Worker>, count: usize, span: Duration) {
     }
     let (tally, stop) = (worker.tally.clone(), worker.stop.clone());
     let telling = tokio::spawn(async move {
-        while !stop.is_set() && tell(&Said::Ops(tally.ops())).is_ok() {
-            tokio::time::sleep(TELLING).await;
+        while !stop.is_set() && tell(&WorkerReport::Ops(tally.ops())).is_ok() {
+            tokio::time::sleep(REPORT_INTERVAL).await;
         }
     });
     worker.stop.after(span).await;
@@ -120,29 +120,29 @@ impl Worker {
 
     fn tell_all(&self, calls: u64, took: Duration) -> Result<(), Failure> {
         for step in self.tally.times().iter_recorded() {
-            tell(&Said::Took { nanos: step.value_iterated_to(), count: step.count_since_last_iteration() })?;
+            tell(&WorkerReport::Took { nanos: step.value_iterated_to(), count: step.count_since_last_iteration() })?;
         }
         for step in self.hand_offs.lock().unwrap_or_else(PoisonError::into_inner).iter_recorded() {
-            tell(&Said::HandOff { nanos: step.value_iterated_to(), count: step.count_since_last_iteration() })?;
+            tell(&WorkerReport::HandOff { nanos: step.value_iterated_to(), count: step.count_since_last_iteration() })?;
         }
         if let Some(first) = self.tally.take_first_error() {
-            tell(&Said::Errors { count: self.tally.errors(), exit: first.exit.code(), first: first.message })?;
+            tell(&WorkerReport::Errors { count: self.tally.errors(), exit: first.exit.code(), first: first.message })?;
         }
-        tell(&Said::Ops(self.tally.ops()))?;
-        tell(&Said::Calls(calls))?;
-        tell(&Said::Done { nanos: took.as_nanos() as u64 })
+        tell(&WorkerReport::Ops(self.tally.ops()))?;
+        tell(&WorkerReport::Calls(calls))?;
+        tell(&WorkerReport::Done { nanos: took.as_nanos() as u64 })
     }
 }
 
-fn tell(said: &Said) -> Result<(), Failure> {
+fn tell(said: &WorkerReport) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{said}").and_then(|()| out.flush()).map_err(|error| broken(&error))
 }
 
 fn broken(error: &io::Error) -> Failure {
-    Failure::new(Exit::BUG, format!("bench: a worker lost touch with what started it: {error}"))
+    Failure::new(Exit::BUG, format!("bench: a worker lost its connection: {error}"))
 }
 
 fn unreadable(error: &io::Error) -> Error {
-    Error::new(ErrorKind::Internal, "bench", format!("the file of stamps: {error}"))
+    Error::new(ErrorKind::Internal, "bench", format!("the stamp file: {error}"))
 }

@@ -1,4 +1,4 @@
-//! `acquire`: takes a lock for a fixed time, says owner and fence, and leaves it to its owner.
+//! `acquire`: takes a lock for a fixed time, prints owner and fence, and leaves it to its owner.
 
 use leasehold::{Attempt, Client, GroupGuard, GroupLock};
 
@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Rows};
 use crate::run::Signals;
 use crate::settings::{Settings, lease, lease_default, owner};
-use crate::waiting::{Waiting, unless_signal};
+use crate::wait::{Waiting, unless_signal};
 use crate::{names, runtime, store};
 
 pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
     })
 }
 
-/// Nobody is there to keep it when this process has gone.
+/// No process renews the lock after this one has ended.
 fn can_be_left(client: &Client) -> Result<(), Failure> {
     if client.capability().outlives_process {
         return Ok(());
@@ -45,11 +45,11 @@ fn can_be_left(client: &Client) -> Result<(), Failure> {
     Err(Failure::new(Exit::UNFIT, what).with_hint("use 'leasehold run' or 'leasehold hold', or another store"))
 }
 
-/// What could not be said is given back: nobody would know of it.
+/// If owner and fence cannot be printed, the lock is released: no one would know of it.
 async fn leave(client: &Client, guard: GroupGuard, json: bool) -> Result<Exit, Failure> {
     if let Err(failure) = say(client, &guard, json).await {
         if let Err(error) = guard.release().await {
-            output::note(&format!("the lock could not be given back, and is free when its lease has run out: {error}"));
+            output::note(&format!("the lock could not be released; it is free when its lease ends: {error}"));
         }
         return Err(failure);
     }

@@ -1,4 +1,4 @@
-//! `bench`: measures a store. Prints one report, and draws its times.
+//! `bench`: measures a store. Prints a report and a histogram.
 
 use std::io::IsTerminal;
 
@@ -27,10 +27,10 @@ pub(crate) fn work(args: &BenchWorkerArgs, settings: &Settings) -> Result<Exit, 
     runtime()?.block_on(bench::worker::run(args, settings))
 }
 
-/// Two threads at least: a task that never waits must not keep timers and signals from being heard.
+/// At least two threads: a task that never waits must not block timers and signals.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let hint = "check the limits of this process: threads (ulimit -u), memory (ulimit -v), files (ulimit -n)";
-    built.map_err(|error| Failure::new(Exit::BUG, format!("there is no runtime: {error}")).with_hint(hint))
+    built.map_err(|error| Failure::new(Exit::BUG, format!("could not start the runtime: {error}")).with_hint(hint))
 }

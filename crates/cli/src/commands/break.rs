@@ -7,7 +7,7 @@ use crate::args::BreakArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::Row;
 use crate::settings::Settings;
-use crate::store::Seen;
+use crate::store::StoreState;
 use crate::{hints, human, names, output, runtime, store};
 
 pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
@@ -18,9 +18,9 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
     }
     runtime::block_on(async {
         let client = match store::look(settings).await {
-            Ok(Seen::Store(client)) => client,
-            Ok(Seen::Unmade(_)) if !args.yes => return Err(unsure(nobody_would_lose(&names), &names)),
-            Ok(Seen::Unmade(label)) => {
+            Ok(StoreState::Store(client)) => client,
+            Ok(StoreState::NotCreated(_)) if !args.yes => return Err(unsure(nobody_would_lose(&names), &names)),
+            Ok(StoreState::NotCreated(label)) => {
                 let free = |name: &Name| Taken { broke: false, row: Row::free(name, &label), error: None };
                 match args.json {
                     true => print(&names.iter().map(free).collect::<Vec<_>>())?,
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
         }
         let (mut all, mut rows) = (Ok(()), Vec::new());
         for name in &names {
-            // Each is said, and the others are broken all the same.
+            // Each failure is reported, and the others are broken all the same.
             let (taken, done) = break_one(&client, name, args).await;
             rows.extend(taken);
             let said = done.and_then(|text| if args.json { Ok(()) } else { output::line(&text) });
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure
     })
 }
 
-/// A lock as it was just before, and whether it was taken away.
+/// A lock just before the break, and whether it was taken away.
 #[derive(Serialize)]
 struct Taken {
     broke: bool,
@@ -59,13 +59,13 @@ struct Taken {
 }
 
 impl Taken {
-    /// `how` it was broken.
+    /// The rows of a lock that was broken.
     fn all_of(was: &Status, store: &str, how: Break) -> Vec<Self> {
         let took = |row: &Row| row.held == Some(true) && (how == Break::Now || row.broken != Some(true));
         Row::all_of(was, store).into_iter().map(|row| Self { broke: took(&row), row, error: None }).collect()
     }
 
-    /// What is there now, where it was left alone. Where not even that can be told, it is not known whether it is held.
+    /// The current rows of a lock that was not broken. If its state is unknown, so is whether it is held.
     fn refused(name: &Name, now: Option<&Status>, store: &str, refused: Option<&Failure>) -> Vec<Self> {
         let unknown = || vec![Row { held: None, ..Row::free(name, store) }];
         let rows = now.map_or_else(unknown, |now| Row::all_of(now, store));
@@ -74,7 +74,7 @@ impl Taken {
     }
 }
 
-/// Breaks one lock: who had it, and what to say.
+/// Breaks one lock; returns who held it, and the message.
 async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken>, Result<String, Failure>) {
     let how = if args.now { Break::Now } else { Break::AtLeaseEnd };
     let store = client.store_label();
@@ -93,7 +93,7 @@ async fn break_one(client: &Client, name: &Name, args: &BreakArgs) -> (Vec<Taken
     };
     let is_told = matches!(error.kind(), ErrorKind::NotHolder | ErrorKind::Unfit);
     let refused = match (error.kind(), &now) {
-        // It was given back meanwhile.
+        // It was released meanwhile.
         (ErrorKind::NotHolder, Some(now)) if now.holders.is_empty() && now.cooldown.is_none() => {
             Ok(nothing_to_break(name))
         }
@@ -119,7 +119,7 @@ fn options(args: &BreakArgs, how: Break) -> BreakOptions {
     options
 }
 
-/// One object, or one that has them all.
+/// One object, or one with all of them.
 fn print(rows: &[Taken]) -> Result<(), Failure> {
     match rows {
         [] => Ok(()),
@@ -129,7 +129,7 @@ fn print(rows: &[Taken]) -> Result<(), Failure> {
 }
 
 fn unsure(what: String, names: &[Name]) -> Failure {
-    let hint = format!("give --yes if that is what you want; {} says more", hints::show(names[0].as_str()));
+    let hint = format!("confirm with --yes; {} shows more", hints::show(names[0].as_str()));
     Failure::usage(what).with_hint(hint)
 }
 
@@ -147,7 +147,7 @@ async fn who_would_lose(client: &Client, names: &[Name]) -> String {
 }
 
 fn nobody_would_lose(names: &[Name]) -> String {
-    format!("break takes a lock away from its holder, though nobody holds {} now", names::join(names))
+    format!("break takes a lock away from its holder, but {} is not held now", names::join(names))
 }
 
 fn nothing_to_break(name: &Name) -> String {
@@ -171,7 +171,7 @@ fn done(was: &Status, how: Break) -> String {
     match (how, holder.left) {
         (Break::AtLeaseEnd, Some(left)) if holder.is_cooldown() => {
             let left = human::span(left);
-            format!("{name:?} has no holder to take it from: it is {who}, and free in {left}; with --now at once")
+            format!("{name:?} has no holder: it is {who}, and free in {left}, or at once with --now")
         }
         (Break::AtLeaseEnd, Some(left)) if holder.is_broken() => {
             format!("{name:?} was broken already; it is free in {} at the latest", human::span(left))

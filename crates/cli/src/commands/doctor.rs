@@ -1,4 +1,4 @@
-//! `doctor`: is this store fit to keep locks?
+//! `doctor`: checks whether the store is fit for locks.
 
 use anstyle::{AnsiColor, Style};
 use leasehold::{Check, Error, ErrorKind, Verdict};
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
             Some(form) => output::objects(&checks.iter().map(line).collect::<Vec<_>>(), form)?,
             None => checks.iter().try_for_each(|check| output::styled(&text(check)))?,
         }
-        // Of a quorum: too few of its servers are there, or vote yet. Other commands end with the same code.
+        // A quorum without enough servers, or enough that vote yet. Other commands end with the same code.
         let is_without_quorum =
             |check: &Check| check.check == "reaching" || check.error.is_some_and(|kind| kind == ErrorKind::NoQuorum);
         let no_quorum = checks.iter().any(|check| check.verdict == Verdict::Fail && is_without_quorum(check));
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failur
     })
 }
 
-/// What a check advises instead of running `doctor`.
+/// Replaces advice to run `doctor`.
 const SEE_OTHERS: &str = "see the other checks";
 
 fn is_of_doctor(advice: &str) -> bool {
@@ -61,13 +61,15 @@ fn examined_in_vain(error: Error) -> Failure {
     }
 }
 
-/// A store that is not there is a finding like any other.
+/// An unreachable store is a finding like any other.
 fn connection(error: &Error) -> Check {
     let found = match error.store() {
         Some(label) => format!("{label}: {}", error.message()),
         None => error.message().to_owned(),
     };
-    let advice = error.hint().unwrap_or("is it up, and its URL right? --store URL or LEASEHOLD_STORE names another");
+    let advice = error
+        .hint()
+        .unwrap_or("check that it is up and its URL is right; --store URL or LEASEHOLD_STORE names another store");
     Check::new("connection", Verdict::Fail, found).with_advice(advice)
 }
 

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Rows};
 use crate::run::{self, Signals};
 use crate::settings::{Settings, explicit, lease};
-use crate::waiting::{Waiting, unless_signal};
+use crate::wait::{Waiting, unless_signal};
 use crate::{events, hints, names, runtime, stdin, store};
 
 pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure> {
@@ -45,7 +45,7 @@ async fn hold(
     lease: Duration,
     json: bool,
 ) -> Result<Exit, Failure> {
-    // Before anybody is told that it is held.
+    // Before the lock is reported as held.
     let closed = stdin::closed()?;
     say(client, &guard, json).await?;
     tokio::select! {

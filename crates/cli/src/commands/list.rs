@@ -7,14 +7,14 @@ use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Row};
 use crate::settings::Settings;
-use crate::store::Seen;
+use crate::store::StoreState;
 use crate::{hints, human, runtime, settings, store};
 
 pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure> {
     runtime::block_on(async {
-        // As the store would: also where there is none to ask.
+        // Checked as the store would, even if there is no store to call.
         (!args.prefix.is_empty()).then(|| Name::new(&args.prefix)).transpose()?;
-        let Seen::Store(client) = store::look(settings).await? else {
+        let StoreState::Store(client) = store::look(settings).await? else {
             return args.json.map_or(Ok(()), |form| output::objects(&[] as &[Row], form)).map(|()| Exit::DONE);
         };
         let held = client.list(&args.prefix).await?;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ListArgs, settings: &Settings) -> Result<Exit, Failure>
     })
 }
 
-/// Where it looked, for those who expected something.
+/// Says where it looked, for a user who expected locks.
 fn nothing(prefix: &str, label: &str) -> String {
     let which = match prefix {
         "" => "no lock".to_owned(),
@@ -39,27 +39,27 @@ fn nothing(prefix: &str, label: &str) -> String {
     let layout = match label.split_once("layout=plain") {
         _ if !label.starts_with("redis") => String::new(),
         Some(_) if label.contains("prefix=") => {
-            "; those of the layout redisson are seen without layout=plain".to_owned()
+            "; locks of the layout redisson are listed without layout=plain".to_owned()
         }
         Some(_) => format!(
             "; locks of other programs are seen only at names that leasehold has used in the last eight days, or behind a ?prefix=: \
              {} looks at one. Those of the layout redisson are seen without layout=plain",
             hints::show_any()
         ),
-        None => " in the layout redisson; locks of the other layout are seen with ?layout=plain".to_owned(),
+        None => " in the layout redisson; locks of the other layout are listed with ?layout=plain".to_owned(),
     };
     format!("{which} is held on {label}{layout}")
 }
 
 const HEADER: [&str; 9] = ["NAME", "HOLDER", "HOST", "PROCESS", "HOLDS", "FENCE", "HELD FOR", "LEFT", "WAITERS"];
-/// What a narrow terminal does without, the least important first.
+/// Columns that a narrow terminal omits, the least important first.
 const SPARED: [&str; 6] = ["HOLDS", "FENCE", "HOST", "WAITERS", "HELD FOR", "PROCESS"];
-/// How wide a terminal is that does not say.
+/// Width of a terminal that does not report one.
 const USUAL_WIDTH: u16 = 80;
-/// A blank at either side of a cell.
+/// Blanks around a cell.
 const BLANKS: u16 = 2;
 
-/// Words stay whole: where the last columns are still too wide, the terminal goes on in its next line, and a name can be copied.
+/// Words stay whole, so that a name can be copied: if the last columns are still too wide, the terminal wraps the line.
 fn table(held: &[Status]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -75,13 +75,13 @@ fn table(held: &[Status]) -> String {
     table.trim_fmt()
 }
 
-/// None where the output is no terminal.
+/// `None` if the output is not a terminal.
 fn terminal_width() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(if size.ws_col == 0 { USUAL_WIDTH } else { size.ws_col })
 }
 
-/// Leaves columns out until the rest fits.
+/// Omits columns until the rest fits.
 fn leave_out(table: &mut Table, width: u16) {
     let widths = table.column_max_content_widths();
     let mut needed: u32 = widths.iter().map(|width| u32::from(width.saturating_add(BLANKS))).sum();
@@ -98,7 +98,7 @@ fn leave_out(table: &mut Table, width: u16) {
     }
 }
 
-/// Random digits say nothing to people: then it is the process that they know, in a column of its own.
+/// Random digits mean nothing to people; then the process, in its own column, identifies the holder.
 fn who(holder: &Holder) -> Option<String> {
     match (human::name_of(holder), holder.owner.as_deref()) {
         (Some(name), _) => Some(human::plain(name)),
@@ -109,7 +109,7 @@ fn who(holder: &Holder) -> Option<String> {
     }
 }
 
-/// What stands beside the time left, where that is not the holder's.
+/// Shown beside the time left if that is not the holder's.
 fn how(holder: &Holder) -> &'static str {
     match (holder.is_cooldown(), holder.is_broken()) {
         (true, _) => ", lingers",

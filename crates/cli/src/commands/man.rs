@@ -1,4 +1,4 @@
-//! `man`: the manual page, from the same definition as the help.
+//! `man`: the manual page, from the same definitions as the help.
 
 use std::io::IsTerminal;
 
@@ -12,18 +12,18 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 
 const EXIT_CODES: [(&str, &str); 12] = [
-    ("0", "all went well; of run, that the command ended with 0"),
-    ("the command's own", "of run: it ran under the lock to its end; 128+n where signal n ended it"),
+    ("0", "success; for run, the command exited with 0"),
+    ("the command's own", "run only: the command ran to its end under the lock; 128+n if signal n ended it"),
     ("64", "wrong usage: flags, names, durations, URL, options"),
     ("69", "the store could not be reached, has no quorum, or did not answer"),
-    ("70", "a bug of leasehold's"),
+    ("70", "internal error: a bug in leasehold"),
     ("74", "the output could not be written"),
     ("75", "busy: held by another, or the wait ran out (run: --busy-exit changes it)"),
     ("76", "the lock was lost, or its time ended: the work may be incomplete (run: --lost-exit changes it)"),
     ("77", "not the holder (renew, release)"),
     ("78", "the store was reached but is unfit"),
-    ("126, 127", "of run: the command could not be started, was not found"),
-    ("128+n", "signal n came while waiting"),
+    ("126, 127", "run only: the command could not be started, was not found"),
+    ("128+n", "interrupted by signal n while waiting"),
 ];
 
 const VALUES: [(&str, &str); 2] = [
@@ -35,21 +35,15 @@ const VALUES: [(&str, &str); 2] = [
 ];
 
 const VARIABLES: [(&str, &str); 5] = [
-    ("LEASEHOLD_STORE", "the store, where --store is not given"),
-    (
-        "LEASEHOLD_PASSWORD_FILE",
-        "a file with the password of a store that logs in, where its URL has none and --password-file is not given",
-    ),
-    (
-        "LEASEHOLD_PASSWORD",
-        "the password itself, where neither the URL nor a file has it (file: and memory: need none)",
-    ),
-    ("XDG_STATE_HOME, HOME", "where the default store is: leasehold/locks.db in the state folder"),
-    ("NO_COLOR", "no colours"),
+    ("LEASEHOLD_STORE", "the store, if --store is not given"),
+    ("LEASEHOLD_PASSWORD_FILE", "a file with the store's password, if neither its URL nor --password-file gives one"),
+    ("LEASEHOLD_PASSWORD", "the password itself, if neither the URL nor a file has it (file: and memory: need none)"),
+    ("XDG_STATE_HOME, HOME", "location of the default store: leasehold/locks.db in the state folder"),
+    ("NO_COLOR", "disables colours"),
 ];
 
 pub(crate) fn run(args: &ManArgs) -> Result<Exit, Failure> {
-    // What is said after the help stands in sections of its own here.
+    // What follows the help has its own sections here.
     let mut command = Cli::command()
         .after_help(Resettable::Reset)
         .subcommand_help_heading("COMMANDS")

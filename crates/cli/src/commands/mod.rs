@@ -1,4 +1,4 @@
-//! One file a command. Each takes its arguments and the settings, and says how the process ends.
+//! One file per command. Each takes its arguments and the settings, and returns the exit code.
 
 mod acquire;
 mod bench;
@@ -18,7 +18,7 @@ use crate::args::Command;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
 
-/// Runs a command. Some need no store, and work where none can be found.
+/// Runs a command. Some need no store, and work without one.
 pub(crate) fn dispatch(command: &Command, settings: Result<Settings, Failure>) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => run::run(args, &settings?),

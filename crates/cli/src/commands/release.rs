@@ -1,4 +1,4 @@
-//! `release`: gives back a lock that was acquired.
+//! `release`: releases a lock that was taken with `acquire`.
 
 use leasehold::{Client, Fence, Holder, Name, Owner};
 
@@ -6,7 +6,7 @@ use crate::args::ReleaseArgs;
 use crate::exit::{Exit, Failure};
 use crate::run::{self, Signals};
 use crate::settings::{Settings, explicit, is_of_run};
-use crate::store::Seen;
+use crate::store::StoreState;
 use crate::{hints, human, names, output, runtime, store};
 
 pub(crate) fn run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failure> {
@@ -15,22 +15,22 @@ pub(crate) fn run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failu
     let fence = args.fence.map(Fence::new);
     if fence.is_some() && names.len() > 1 {
         let hint = "leave --fence out, or name one lock";
-        return Err(Failure::usage("a fence is of one name, and several are given").with_hint(hint));
+        return Err(Failure::usage("a fence applies to one lock, but several were named").with_hint(hint));
     }
     runtime::block_on(async {
         let client = match store::look(settings).await? {
-            Seen::Store(client) => client,
-            Seen::Unmade(label) => return Err(store::nothing_held(&owner, &names, &label)),
+            StoreState::Store(client) => client,
+            StoreState::NotCreated(label) => return Err(store::nothing_held(&owner, &names, &label)),
         };
         let mut signals = Signals::passed_on()?;
         let mut done = Ok(());
         for name in &names {
             let left = release(&client, name, &owner, fence, args.all).await;
-            // Each is said, and the others are given back all the same.
+            // Each failure is reported, and the others are released all the same.
             let said = left.and_then(|left| output::line(&released(name, left)));
             done = output::first_failure(done, said);
         }
-        // It goes on at servers that were not heard of yet.
+        // The release continues at servers that have not answered.
         store::close(&client, &mut signals, &mut done, false).await;
         done.map(|()| Exit::DONE)
     })

@@ -1,4 +1,4 @@
-//! `renew`: makes a lock that was acquired last longer.
+//! `renew`: extends a lock that was taken with `acquire`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use leasehold::Fence;
 use crate::args::RenewArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::{Settings, explicit, lease, lease_default};
-use crate::store::Seen;
+use crate::store::StoreState;
 use crate::{human, names, output, runtime, store};
 
 pub(crate) fn run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure> {
@@ -17,12 +17,12 @@ pub(crate) fn run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure
     let fence = args.fence.map(Fence::new);
     if fence.is_some() && names.len() > 1 {
         let hint = "leave --fence out, or name one lock";
-        return Err(Failure::usage("a fence is of one name, and several are given").with_hint(hint));
+        return Err(Failure::usage("a fence applies to one lock, but several were named").with_hint(hint));
     }
     runtime::block_on(async {
         let client = match store::look(settings).await? {
-            Seen::Store(client) => client,
-            Seen::Unmade(label) => return Err(store::nothing_held(&owner, &names, &label)),
+            StoreState::Store(client) => client,
+            StoreState::NotCreated(label) => return Err(store::nothing_held(&owner, &names, &label)),
         };
         let lease = lease.unwrap_or_else(|| lease_default(&client));
         let (mut shortest, mut done) = (Duration::MAX, Ok(()));

@@ -1,4 +1,4 @@
-//! `run`: takes the lock, runs a command under it, gives it back. The processes are in `crate::run`.
+//! `run`: takes the lock, runs a command under it, releases it. The processes are in `crate::run`.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
 use crate::run::{self, Destination, Here, Job, NotEnded, OrphanRelease, Outcome, Plan, Report, Signals, Standby, Why};
 use crate::settings::Settings;
-use crate::waiting::{Waiting, unless_signal};
+use crate::wait::{Waiting, unless_signal};
 use crate::{events, hints, names, output, runtime, store};
 
 pub(crate) fn run(args: &RunArgs, settings: &Settings) -> Result<Exit, Failure> {
@@ -65,8 +65,8 @@ impl Run<'_> {
         done
     }
 
-    /// Runs the command under the lock, and gives it back. Its code is kept though that fails, unless it is seen by then that the lock was
-    /// lost while it ran.
+    /// Runs the command under the lock, and releases it. A failed release does not change the exit code, unless it
+    /// shows that the lock was lost while the command ran.
     async fn hold(
         &self,
         plan: &Plan,
@@ -96,7 +96,7 @@ impl Run<'_> {
     ) -> Result<Exit, Failure> {
         report.held_ms = Some(millis(since.elapsed()));
         if report.is_lost() {
-            // What is left of it is given back as the store is closed; nobody waits for one that does not answer.
+            // What is left is released as the store is closed, without waiting for a silent store.
             drop(guard);
             return done;
         }
@@ -107,8 +107,8 @@ impl Run<'_> {
                 Err(self.lost(&names::lost_by(&error), client, "the store no longer had it when the command was done"))
             }
             (Ok(exit), Err(error)) => {
-                let until = "at the latest it is free when its lease has run out";
-                output::note(&format!("the lock could not be given back; {until}: {error}"));
+                let until = "it is free when its lease ends, at the latest";
+                output::note(&format!("the lock could not be released; {until}: {error}"));
                 Ok(exit)
             }
             (done, _) => done,
@@ -129,7 +129,7 @@ impl Run<'_> {
         if !others.is_empty() {
             return Err(self.outer_lost(&others, client, report));
         }
-        // Not before it is certain that this one has joined: it is entered once more, to keep others out.
+        // Only once this run has certainly joined: it enters once more, to keep others out.
         let mut kept_out = Vec::new();
         for lock in plan.again(self.args, client, guard) {
             kept_out.push(lock.try_acquire().await?);
@@ -164,8 +164,8 @@ impl Run<'_> {
         })
     }
 
-    /// Nothing where the store sees by itself that the holder is dead, where the hold may be another's too, or where others are to be
-    /// kept out for longer.
+    /// Empty if the store itself notices that the holder is dead, if the hold may be another's too, or if others are to
+    /// be kept out for longer.
     fn orphan_release(&self, plan: &Plan, guard: &GroupGuard, client: &Client, sees_death: bool) -> OrphanRelease {
         let is_shared = self.args.who.owner.is_some() || plan.joined.is_some();
         if sees_death || is_shared || self.args.at_least.is_some() || store::is_alone(client) {
@@ -174,7 +174,7 @@ impl Run<'_> {
         OrphanRelease::new(&self.settings.store, guard)
     }
 
-    /// How the process ends.
+    /// The exit code.
     fn told(
         &self,
         outcome: &Outcome,
@@ -210,9 +210,9 @@ impl Run<'_> {
         };
         match error.kind() {
             io::ErrorKind::NotFound => Failure::new(Exit::other(127), format!("{name}: command not found"))
-                .with_hint(format!("give its path, or -c for a line of shell. {lock}")),
+                .with_hint(format!("give its path, or use -c for a shell command line. {lock}")),
             _ => Failure::new(Exit::other(126), format!("{name}: cannot be started: {error}"))
-                .with_hint(format!("is it a program, and may you execute it? {lock}")),
+                .with_hint(format!("check that it is a program that you may execute. {lock}")),
         }
     }
 
@@ -237,10 +237,10 @@ impl Run<'_> {
                 format!("process {pid} could not be ended, and the lock was kept until it ended by itself")
             }
             (_, Some(NotEnded { pid, is_kept: false })) => {
-                format!("process {pid} could not be ended, and worked on without the lock")
+                format!("process {pid} could not be ended, and continued without the lock")
             }
             (Why::TimeEnded, None) if self.args.lease.is_none() => {
-                "the command was ended before another could have it".into()
+                "the command was ended before another holder could get it".into()
             }
             (Why::TimeEnded | Why::MaxHold, None) => "the command was ended with it".into(),
             (_, None) => "the command was ended".into(),
@@ -249,7 +249,7 @@ impl Run<'_> {
         let failure = self.lost(&names::lost(guard), client, &format!("{what}, and {then}{failed}"));
         match not_ended {
             Some(_) => failure.with_hint(
-                "this user could not end what runs as another one: use 'sudo leasehold run NAME -- COMMAND' \
+                "this user could not end a process of another user: use 'sudo leasehold run NAME -- COMMAND' \
                  instead of 'leasehold run NAME -- sudo COMMAND'",
             ),
             None => failure,

@@ -6,15 +6,15 @@ use crate::args::ShowArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Row, Rows};
 use crate::settings::Settings;
-use crate::store::Seen;
+use crate::store::StoreState;
 use crate::{human, names, runtime, store};
 
 pub(crate) fn run(args: &ShowArgs, settings: &Settings) -> Result<Exit, Failure> {
     let names = names::given(&args.names)?;
     runtime::block_on(async {
         let rows = match store::look(settings).await? {
-            Seen::Store(client) => rows(&client, &names).await?,
-            Seen::Unmade(label) => {
+            StoreState::Store(client) => rows(&client, &names).await?,
+            StoreState::NotCreated(label) => {
                 names.iter().map(|name| Row { waiters: Some(0), ..Row::free(name, &label) }).collect()
             }
         };
@@ -34,21 +34,19 @@ async fn rows(client: &Client, names: &[Name]) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// A lock that nobody holds and that is not free was given back early by one who wanted others kept out for longer. One that was broken
-/// is its holder's no more, and not yet another's.
+/// A lock without a holder that is not free was released early, with a time during which others are kept out. A broken
+/// lock has lost its holder and is not free yet.
 fn how(row: &Row) -> &'static str {
     match row.holds {
-        Some(0) => {
-            "lingers (--at-least): it was given back, and is free when the time left is over. It was last held by"
-        }
+        Some(0) => "lingers (--at-least): it was released, and is free when the time left is over. It was last held by",
         _ if row.broken == Some(true) => {
-            "was broken: its holder cannot renew it, and others come when the time left is over. It was held by"
+            "was broken: its holder cannot renew it, and it is free when the time left is over. It was held by"
         }
         _ => "is held",
     }
 }
 
-/// Where several took it, or took it again, the longest of them keeps others out.
+/// Of several acquires of one holder, the longest keeps others out.
 fn longer(row: &Row) -> &'static str {
     let is_longer = row.left_ms.zip(row.lease_ms).is_some_and(|(left, lease)| left > lease);
     if is_longer { " (of the last acquire; an earlier one is longer)" } else { "" }

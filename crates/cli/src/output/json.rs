@@ -1,4 +1,4 @@
-//! JSON that is safe to show: values are exact, and what a terminal would act on is written as an escape of JSON.
+//! JSON that is safe to print: values are exact, and characters that control a terminal are written as JSON escapes.
 
 use std::io;
 
@@ -15,14 +15,15 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     super::styled(&String::from_utf8_lossy(&bytes))
 }
 
-/// A value as JSON on one line. Whoever reads it as JSON gets every character as it was; `\u009b` is one that a terminal would act on.
+/// A value as JSON on one line. A JSON reader gets every character unchanged; those that control a terminal are
+/// escaped.
 pub(crate) fn json_bytes(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut bytes, Escaped))?;
     Ok(bytes)
 }
 
-/// As compact as usual. Serde escapes C0 by itself; here DEL, C1, and what sets directions or has no width are escaped as well.
+/// Compact JSON. Serde escapes C0 itself; this also escapes DEL, C1, direction marks, and characters without a width.
 struct Escaped;
 
 impl Formatter for Escaped {

@@ -1,4 +1,4 @@
-//! The JSON of one lock: what is not known is null.
+//! The JSON of a lock: unknown values are null.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
-/// From here on a number in JSON is not exact everywhere.
+/// From here on a JSON number is not exact everywhere.
 const EXACT_BELOW: u64 = 1 << 53;
 
 /// One lock, as `acquire`, `hold`, `show` and `list` print it.
@@ -17,7 +17,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// To this call.
     pub(crate) granted: bool,
-    /// None where that cannot be told.
+    /// `None` if unknown.
     pub(crate) held: Option<bool>,
     pub(crate) owner: Option<String>,
     pub(crate) label: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A name that nobody holds.
+    /// A name without a holder.
     pub(crate) fn free(name: &Name, store: &str) -> Self {
         Self {
             name: name.to_string(),
@@ -76,7 +76,8 @@ impl Row {
         .with_fence(holder.fence)
     }
 
-    /// What a store knows of a name: a row a holder, one of who held it last where it lingers, or one that says that it is free.
+    /// What a store knows of a name: a row per holder, one for the last holder if it lingers, or one that says that it
+    /// is free.
     pub(crate) fn all_of(status: &Status, store: &str) -> Vec<Self> {
         let mut rows: Vec<Self> =
             status.holders.iter().chain(&status.cooldown).map(|holder| Self::held(holder, store)).collect();
@@ -106,7 +107,7 @@ impl Rows {
         Self { granted, locks }
     }
 
-    /// One object: of a single lock, its own.
+    /// One object; for a single lock, its own.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         match self.locks.as_slice() {
             [row] => super::json(row),
@@ -115,7 +116,7 @@ impl Rows {
     }
 }
 
-/// The rows of what was just granted. Where the store cannot be asked once more, what the guard itself knows.
+/// The rows of new grants. If the store cannot be read, they contain what the guard knows.
 pub(crate) async fn granted(client: &Client, guard: &GroupGuard) -> Vec<Row> {
     let store = client.store_label();
     let mut rows = Vec::new();
@@ -135,21 +136,21 @@ pub(crate) async fn granted(client: &Client, guard: &GroupGuard) -> Vec<Row> {
     rows
 }
 
-/// The rows of names that could not be had: of the one that was refused, the holder that the refusal named.
+/// The rows of names that were not granted: for the one that was refused, the holder in the refusal.
 pub(crate) async fn busy(client: &Client, names: &[Name], holder: &Holder) -> Vec<Row> {
     let store = client.store_label();
     let mut rows = Vec::new();
     for name in names {
         let found = client.inspect(name.as_str()).await;
         if let Err(error) = &found {
-            super::note(&format!("nothing new is known of {:?}: {error}", name.as_str()));
+            super::note(&format!("the state of {:?} could not be read: {error}", name.as_str()));
         }
         rows.extend(refused(name, holder, found.ok().as_ref(), store));
     }
     rows
 }
 
-/// The rows of one of those names: what was found now, unless the refusal knows more. Each has a row, whatever is known of it.
+/// The rows of one of those names: the current state, unless the refusal has more. Each name has a row.
 fn refused(name: &Name, holder: &Holder, found: Option<&Status>, store: &str) -> Vec<Row> {
     let found = found.map_or_else(|| vec![Row::free(name, store)], |status| Row::all_of(status, store));
     if *name == holder.name && !found.iter().any(|row| row.held == Some(true)) {
@@ -162,7 +163,7 @@ fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Always with milliseconds and in UTC: all of them have one length, and sort as they are.
+/// Always in UTC with milliseconds: all have the same length, and sort as text.
 pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
     let time = time.round(Unit::Millisecond).unwrap_or(time);

@@ -1,8 +1,8 @@
-//! Every process below this one: finding them, and sending them signals.
+//! Finds and signals every process below this one.
 //!
-//! A process that is a subreaper is given whatever its descendants leave behind. So it has a descendant exactly as long as it has a
-//! child, which the kernel answers without a race ([`reap`]); the lists made here are only for signals, and are made again until
-//! nobody is left.
+//! A subreaper inherits whatever its descendants leave behind. So it has a descendant exactly as long as it has a
+//! child, which the kernel reports without a race ([`reap`]). The lists made here are only for signals, and are rebuilt
+//! until no process is left.
 
 use std::time::Duration;
 
@@ -13,48 +13,48 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 #[cfg(target_os = "linux")]
 use super::proc_files as system;
 
-/// Between two rounds of SIGKILL.
-const ROUND: Duration = Duration::from_millis(1);
+/// Pause between two rounds of SIGKILL.
+const KILL_PAUSE: Duration = Duration::from_millis(1);
 
 /// The descendants of this process.
 #[derive(Debug)]
 pub(super) struct Descendants {
     root: Pid,
-    /// Children that are none of the command's: they and those below them are left alone.
+    /// Children that do not belong to the command: they and their descendants are left alone.
     others: Vec<Pid>,
     /// The command's process group.
     group: Option<Pid>,
 }
 
-/// What became of a child.
+/// News about a child.
 pub(super) enum Reaped {
     /// This one has ended or stopped.
     Child(Pid, WaitStatus),
-    /// Nobody has anything new to say.
+    /// No child has news.
     Nothing,
-    /// There is no child left, and so no descendant.
-    Nobody,
+    /// No child is left, and so no descendant.
+    NoChild,
 }
 
-/// Asks for the next child that has ended or stopped.
+/// Returns the next child that has ended or stopped.
 pub(super) fn reap() -> Reaped {
     match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
         Ok(Some((pid, status))) => Reaped::Child(pid, status),
         Ok(None) => Reaped::Nothing,
-        Err(rustix::io::Errno::CHILD) => Reaped::Nobody,
+        Err(rustix::io::Errno::CHILD) => Reaped::NoChild,
         Err(_) => Reaped::Nothing,
     }
 }
 
-/// Ends everything below this process, and waits until nobody is left. For a process that has no other children.
+/// Ends everything below this process, and waits until nothing is left. For a process without other children.
 pub(super) fn end_all() {
     loop {
         match reap() {
             Reaped::Child(..) => {}
-            Reaped::Nobody => return,
+            Reaped::NoChild => return,
             Reaped::Nothing => {
                 Descendants::new(None).signal(Signal::KILL);
-                std::thread::sleep(ROUND);
+                std::thread::sleep(KILL_PAUSE);
             }
         }
     }
@@ -71,27 +71,27 @@ impl Descendants {
         Self { root, others: Vec::new(), group }
     }
 
-    /// But for these children, and whatever is below them.
+    /// Except these children and their descendants.
     pub(super) fn without(self, others: Vec<Pid>) -> Self {
         Self { others, ..self }
     }
 
-    /// This child has ended and was waited for: its number may be another's by now.
+    /// This child has ended and was waited for: its pid may be reused.
     pub(super) fn forget(&mut self, child: Pid) {
         self.others.retain(|other| *other != child);
     }
 
-    /// The command has ended and was waited for: its group's number may be another's by now.
+    /// The command has ended and was waited for: the number of its group may be reused.
     #[cfg(target_os = "linux")]
     pub(super) fn forget_group(&mut self) {
         self.group = None;
     }
 
-    /// Sends a signal to all that there are now.
+    /// Sends a signal to all current descendants.
     #[cfg(target_os = "linux")]
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // In one step, so that one which forks all the time cannot be missed.
+            // In one step, so that a process which forks all the time is not missed.
             let _ = rustix::process::kill_process_group(group, signal);
         }
         if signal == Signal::KILL {
@@ -100,7 +100,7 @@ impl Descendants {
         self.signal_until(signal, Moment::NEVER);
     }
 
-    /// Asks all that there are now, as long as there is time: where there are thousands, killing them comes first.
+    /// Signals all current descendants, as long as there is time: if there are thousands, killing them comes first.
     #[cfg(target_os = "linux")]
     pub(super) fn ask_until(&self, signal: Signal, until: Moment) {
         if let Some(group) = self.group {
@@ -121,7 +121,7 @@ impl Descendants {
         }
     }
 
-    /// The first one that this user may not end, such as what `sudo` started, as far as there is time to look.
+    /// The first one that this user may not end, such as a process started by `sudo`, as far as there is time to look.
     #[cfg(target_os = "linux")]
     pub(super) fn beyond_reach(&self, until: Moment) -> Option<(Pid, String)> {
         use rustix::process::test_kill_process;
@@ -130,7 +130,7 @@ impl Descendants {
         Some((found.pid, found.describe()))
     }
 
-    /// Who they are, for people.
+    /// Their names, for people.
     #[cfg(target_os = "linux")]
     pub(super) fn names(&self) -> Vec<String> {
         let all = system::below(self.root, &self.others, Moment::NEVER);
@@ -138,7 +138,7 @@ impl Descendants {
     }
 }
 
-/// Elsewhere there is no subreaper: what leaves the process group cannot be found.
+/// Other systems have no subreaper: processes that leave the group cannot be found.
 #[cfg(not(target_os = "linux"))]
 impl Descendants {
     pub(super) fn forget_group(&mut self) {}
@@ -162,14 +162,14 @@ impl Descendants {
     }
 }
 
-/// Whether nobody is left, where [`reap`] says that there is no child: a process group may have members that are no children.
+/// Whether nothing is left when [`reap`] reports no child: a process group may have members that are not children.
 pub(super) fn is_deserted(descendants: &Descendants) -> bool {
     cfg!(target_os = "linux")
         || descendants.group.is_none_or(|group| rustix::process::test_kill_process_group(group).is_err())
 }
 
-/// The same, where [`reap`] says that there are children: all of them are others. One that has ended stays among the children until this
-/// process waits for it, and what it leaves behind comes to the end of the list: so none is missed in reading it.
+/// The same when [`reap`] reports children: all of them are others. A child that has ended stays in the list until this
+/// process waits for it, and its orphans are appended to the list, so none is missed while reading it.
 #[cfg(target_os = "linux")]
 pub(super) fn has_only_others(descendants: &Descendants) -> bool {
     let is_other = |child: &Pid| descendants.others.contains(child);
@@ -181,7 +181,7 @@ pub(super) fn has_only_others(descendants: &Descendants) -> bool {
     is_deserted(descendants)
 }
 
-/// The children that this process has. Elsewhere than on Linux nothing but the command's group is ended, so nobody asks.
+/// Children of this process. On systems other than Linux only the command's group is ended, so this is not needed.
 pub(super) fn children() -> Vec<Pid> {
     #[cfg(target_os = "linux")]
     return system::children_of(getpid());
@@ -189,7 +189,7 @@ pub(super) fn children() -> Vec<Pid> {
     Vec::new()
 }
 
-/// Whether those below this process can be found at all.
+/// Whether descendants can be found at all.
 pub(super) fn can_be_found() -> bool {
     #[cfg(target_os = "linux")]
     return system::is_ours();
@@ -197,7 +197,7 @@ pub(super) fn can_be_found() -> bool {
     true
 }
 
-/// Has the orphans among this process's descendants become its children.
+/// Makes orphaned descendants children of this process.
 pub(super) fn adopt_orphans() -> rustix::io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(getpid()))?;

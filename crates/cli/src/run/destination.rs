@@ -1,7 +1,7 @@
 //! Where a report goes: a file that is replaced in one step, or something that is written to.
 //!
-//! The file's folder may be writable by others. So no link is followed that belongs to another user, no path is used twice, and
-//! nothing is written into a file that is there already: a new one takes its place.
+//! Other users may be able to write the file's folder. So links of other users are not followed, no path is resolved
+//! twice, and no existing file is written to: a new file replaces it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,24 +19,25 @@ use rustix::io::Errno;
 
 use crate::exit::{Exit, Failure};
 
-/// How long to wait for a reader of a pipe, and for one that reads nothing, and how often to look for one. Signals do not end that wait.
-const READER: Duration = Duration::from_secs(5);
-const TRY: Duration = Duration::from_millis(20);
-/// A pipe that can be written to takes this much at once, and undivided.
-const AT_ONCE: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
+/// How long to wait for a reader of a pipe, and for one that does not read, and the interval between checks. Signals do
+/// not end the wait.
+const READER_LIMIT: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// Number of bytes that a writable pipe accepts at once and undivided.
+const PIPE_WRITE_BYTES: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
 
 /// Where a report goes.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// What others write to as well, such as a log: open since before the command runs, and never replaced.
+    /// Something that others write to as well, such as a log: opened before the command runs, and never replaced.
     Open(fs::File),
-    /// A name in a folder, which is open since before the command runs.
+    /// A name in a folder, which is opened before the command runs.
     InFolder(OwnedFd, OsString),
 }
 
 impl Destination {
-    /// Before anything is run, so that a place where no report can be written is refused: with 64 where it makes no sense, and with 74
-    /// where it cannot be written to. Nothing is left there.
+    /// Called before anything runs, so that an impossible place is refused: with 64 if it makes no sense, and with 74
+    /// if it cannot be written. Nothing is created there.
     pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
         let refused = |why: String, hint: &str| {
             Failure::usage(format!("--report {}: {why}", path.display())).with_hint(hint.to_owned())
@@ -44,19 +45,20 @@ impl Destination {
         let unwritable = |error: io::Error| {
             let what = format!("--report {}: the report could not be written there: {error}", path.display());
             Failure::new(Exit::OUTPUT, what)
-                .with_hint("nothing was run; give a file in a folder that you may write to, or leave --report out")
+                .with_hint("nothing was run; use a file in a folder that you may write to, or leave --report out")
         };
         if path == Path::new("-") {
             let hint =
                 "write /dev/stdout for standard output, /dev/stderr for standard error, or ./- for a file of that name";
-            return Err(refused("it does not say where to".into(), hint));
+            return Err(refused("it is not a path".into(), hint));
         }
         if let Some(open) = descriptor(path) {
-            let open = open.map_err(|error| refused(error.to_string(), "give a file, or what is open for writing"))?;
+            let open = open
+                .map_err(|error| refused(error.to_string(), "use a file, or a descriptor that is open for writing"))?;
             check_open(&open).map_err(unwritable)?;
             return Ok(Self::Open(open));
         }
-        let in_folder = "give a file in a folder that exists";
+        let in_folder = "use a file in an existing folder";
         let Some(name) = path.file_name().filter(|_| !ends_with_slash(path)) else {
             return Err(refused("it is a folder".into(), in_folder));
         };
@@ -65,7 +67,7 @@ impl Destination {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(refused("there is no such folder".into(), in_folder));
             }
-            Err(error) => return Err(refused(format!("its folder: {error}"), "give a file in a folder of your own")),
+            Err(error) => return Err(refused(format!("its folder: {error}"), "use a file in a folder of your own")),
         };
         let found = match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Some(found),
@@ -75,7 +77,7 @@ impl Destination {
         if found.as_ref().is_some_and(|found| kind(found) == FileType::Directory) {
             return Err(refused("it is a folder".into(), in_folder));
         }
-        // Their own duplicates, which write where the last line ended.
+        // Duplicates of our own descriptors write where the last line ended.
         let ours = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
         let is_same = |open: &fs::File| found.as_ref().is_some_and(|found| is_same_file(open, found));
         match ours.into_iter().flatten().map(fs::File::from).find(is_same) {
@@ -87,7 +89,7 @@ impl Destination {
         }
     }
 
-    /// Puts `text` there. What is no regular file, such as a pipe, is written to; a file or a link is replaced in one step.
+    /// Writes `text`. A pipe or the like is written to; a regular file or a link is replaced in one step.
     pub(crate) fn write(self, text: &[u8]) -> io::Result<()> {
         let (folder, name) = match self {
             Self::Open(file) => return write_in_time(file, text),
@@ -105,7 +107,7 @@ impl Destination {
     }
 }
 
-/// Whether what is open can be written to.
+/// Whether a descriptor can be written to.
 fn check_open(file: &fs::File) -> io::Result<()> {
     match fcntl_getfl(file)? & OFlags::RWMODE {
         OFlags::RDONLY => Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is open for reading only")),
@@ -113,7 +115,8 @@ fn check_open(file: &fs::File) -> io::Result<()> {
     }
 }
 
-/// Whether a report can be put there, as far as can be known before: what is no file is not opened, for nobody may read it yet.
+/// Whether a report can be written there, as far as can be known in advance. A special file is not opened, as it may
+/// not have a reader yet.
 fn check_place(folder: &OwnedFd, name: &OsStr, found: Option<&Stat>) -> io::Result<()> {
     if let Some(special) = found.filter(|found| is_special(found)) {
         check_pipe(special)?;
@@ -123,7 +126,7 @@ fn check_place(folder: &OwnedFd, name: &OsStr, found: Option<&Stat>) -> io::Resu
     let (user, is_sticky) = (rustix::process::geteuid(), within.st_mode & 0o1000 != 0);
     let is_own = |owner: u32| user.is_root() || owner == user.as_raw();
     if let Some(found) = found.filter(|found| is_sticky && !is_own(found.st_uid) && !is_own(within.st_uid)) {
-        let what = format!("it belongs to user {}, and nobody else can replace it in that folder", found.st_uid);
+        let what = format!("only user {} can replace it in that folder", found.st_uid);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
     let (new, _) = create(folder)?;
@@ -150,8 +153,8 @@ fn is_same_file(open: &fs::File, named: &Stat) -> bool {
     fstat(open).is_ok_and(|open| (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
 }
 
-/// What a path such as `/dev/stderr` or `/dev/fd/3` stands for. None for every other path: those are taken as they are written, so
-/// that no link of another user can lead here.
+/// The descriptor behind a path such as `/dev/stderr` or `/dev/fd/3`. `None` for every other path: those are used as
+/// they are written, so that no link of another user can lead here.
 fn descriptor(path: &Path) -> Option<io::Result<fs::File>> {
     let words: Option<Vec<&str>> = path.components().map(|part| part.as_os_str().to_str()).collect();
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -166,15 +169,15 @@ fn descriptor(path: &Path) -> Option<io::Result<fs::File>> {
     }
 }
 
-/// Writes to a file, or to something that others read: they may take their time, but not do nothing.
+/// Writes to a file, or to something with a reader: the reader may be slow, but must make progress.
 fn write_in_time(mut file: fs::File, mut text: &[u8]) -> io::Result<()> {
     if kind(&fstat(&file)?) == FileType::RegularFile {
         return file.write_all(text);
     }
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "what reads it does not go on reading");
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "its reader stopped reading");
     let mut since = Instant::now();
     while !text.is_empty() {
-        let left = READER.checked_sub(since.elapsed()).ok_or_else(late)?;
+        let left = READER_LIMIT.checked_sub(since.elapsed()).ok_or_else(late)?;
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&file, PollFlags::OUT)], Some(&left)) {
             Ok(0) => return Err(late()),
@@ -182,11 +185,11 @@ fn write_in_time(mut file: fs::File, mut text: &[u8]) -> io::Result<()> {
             Err(Errno::INTR) => continue,
             Err(fault) => return Err(fault.into()),
         }
-        match file.write(&text[..text.len().min(AT_ONCE)]) {
+        match file.write(&text[..text.len().min(PIPE_WRITE_BYTES)]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => (text, since) = (&text[written..], Instant::now()),
             // Another writer was faster.
-            Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(TRY),
+            Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(RETRY_PAUSE),
             Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
             Err(fault) => return Err(fault),
         }
@@ -194,7 +197,7 @@ fn write_in_time(mut file: fs::File, mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A new file under a name that nobody could know before.
+/// Creates a file with an unpredictable name.
 fn create(folder: &OwnedFd) -> io::Result<(String, fs::File)> {
     let random = getrandom::u64().map_err(io::Error::other)?;
     let name = format!(".leasehold-report.{random:016x}");
@@ -203,7 +206,7 @@ fn create(folder: &OwnedFd) -> io::Result<(String, fs::File)> {
     Ok((name, file.into()))
 }
 
-/// What is there, if it is a pipe or a device. Waits for somebody who reads a pipe.
+/// Opens an existing pipe or device. Waits for a reader of a pipe.
 fn open_special(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<fs::File>> {
     let Some(found) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().filter(is_special) else {
         return Ok(None);
@@ -213,14 +216,14 @@ fn open_special(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<fs::File>> 
     let since = Instant::now();
     let file = loop {
         match openat(folder, name, how, Mode::empty()) {
-            Err(Errno::NXIO) if since.elapsed() > READER => {
-                return Err(io::Error::new(io::ErrorKind::NotConnected, "nobody reads it"));
+            Err(Errno::NXIO) if since.elapsed() > READER_LIMIT => {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "it has no reader"));
             }
-            Err(Errno::NXIO) => std::thread::sleep(TRY),
+            Err(Errno::NXIO) => std::thread::sleep(RETRY_PAUSE),
             opened => break opened?,
         }
     };
-    // It may be another by now.
+    // It may have been replaced.
     let found = fstat(&file)?;
     check_pipe(&found)?;
     Ok(is_special(&found).then(|| file.into()))
@@ -236,18 +239,18 @@ fn check_pipe(found: &Stat) -> io::Result<()> {
     }
 }
 
-/// Opens a folder, one step of its path after the other. A link of another ordinary user could lead anywhere, and is refused; the kernel
-/// refuses it in some folders only, and only where it was told to.
+/// Opens a folder, one component at a time. A link of another ordinary user could lead anywhere, and is refused; the
+/// kernel refuses it only in some folders, and only if configured to.
 #[cfg(target_os = "linux")]
 fn open_folder(path: &Path) -> io::Result<OwnedFd> {
-    /// As many links in a row are followed as Linux follows.
+    /// Maximum number of links followed in a row, as in Linux.
     const LINKS_MAX: usize = 40;
     const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     let mut folder = rustix::fs::open(".", STEP, Mode::empty())?;
     let mut here = fstat(&folder)?;
     let mut left = steps(path);
     let mut links = 0;
-    // By its name, and not as the one that this process is in.
+    // By its name, not through this process's current directory.
     let mut entered = OsString::new();
     while let Some(step) = left.pop() {
         if step == ".." && !entered.is_empty() && leasehold_file::is_stranger(here.st_uid) {
@@ -278,13 +281,13 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Refuses a step of a path that others can have put in the place of the one that was meant: another folder of this user's, in which a
-/// file would be replaced. In a folder of another user, that user's own are no more than that user can reach anyway.
+/// Refuses a component that another user can replace, by another folder of this user's in which a file would then be
+/// replaced. In a folder of another user, that user's own entries reach nothing beyond that user's own rights.
 #[cfg(target_os = "linux")]
 fn check_step(folder: &OwnedFd, here: &Stat, step: &OsStr, found: &Stat) -> io::Result<()> {
     let is_theirs = kind(found) == FileType::Directory && found.st_uid == here.st_uid;
     if leasehold_file::others_can_rename(folder, here) || (leasehold_file::is_stranger(here.st_uid) && !is_theirs) {
-        let what = format!("others can put another folder in the place of {}", step.display());
+        let what = format!("other users can replace the folder {}", step.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
     Ok(())
@@ -359,7 +362,7 @@ mod tests {
         let how = rustix::fs::XattrFlags::empty();
         rustix::fs::setxattr(folder.path(), "system.posix_acl_access", &list, how).unwrap();
         let error = write(&report).unwrap_err().to_string();
-        assert!(error.contains("others can put another folder in the place of next"), "{error}");
+        assert!(error.contains("other users can replace the folder next"), "{error}");
     }
 
     #[test]
@@ -379,7 +382,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert_eq!(write(&pipe).unwrap_err().to_string(), "nobody reads it");
+        assert_eq!(write(&pipe).unwrap_err().to_string(), "it has no reader");
         let reader = std::thread::spawn({
             let pipe = pipe.clone();
             move || fs::read_to_string(pipe).unwrap()
@@ -402,9 +405,9 @@ mod tests {
             let path = path.clone();
             std::thread::spawn(move || done.send(write(&path)));
             let error = written.recv_timeout(Duration::from_secs(60)).unwrap().unwrap_err();
-            assert_eq!(error.to_string(), "what reads it does not go on reading");
+            assert_eq!(error.to_string(), "its reader stopped reading");
         }
-        // A long report gets through to a reader that goes on.
+        // A long report reaches a reader that keeps reading.
         const LONG: usize = 300_000;
         let writer = std::thread::spawn(move || Destination::new(&pipe).unwrap().write(&[b'y'; LONG]).unwrap());
         rustix::fs::fcntl_setfl(&reader, OFlags::empty()).unwrap();
@@ -416,7 +419,7 @@ mod tests {
         writer.join().unwrap();
     }
 
-    /// It needs root, to have folders of others.
+    /// It needs root, to create folders of other users.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_folder_that_others_can_swap_on_the_way_is_refused() {

@@ -1,7 +1,7 @@
-//! What a command is told of its lock, and what a `run` inside a `run` makes of it.
+//! The variables that tell a command about its lock, and how a nested `run` uses them.
 //!
-//! Variables may be old, copied or made up: nothing here says that a lock is held. Whoever joins asks the store as that owner, and goes on
-//! only with the very fences that are told here.
+//! Variables may be old, copied or forged, so they do not prove that a lock is held. A run that joins asks the store as
+//! that owner, and continues only with exactly the fences in the variables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,18 +18,19 @@ const FENCE: &str = "LEASEHOLD_FENCE";
 const FENCES: &str = "LEASEHOLD_FENCES";
 const OWNER: &str = "LEASEHOLD_OWNER";
 const STORE_LABEL: &str = "LEASEHOLD_STORE_LABEL";
-/// Which store it is, whatever it is called; empty where that is not known.
+/// Identity of the store, whatever its address; empty if unknown.
 const STORE_ID: &str = "LEASEHOLD_STORE_ID";
 /// What the runs around the one of [`NAME`] hold, as JSON, the nearest first.
 const OUTER: &str = "LEASEHOLD_OUTER";
 
-/// Linux starts no program with a longer one, its name included.
+/// Linux starts no program with a longer variable, including its name.
 const VARIABLE_MAX: usize = 128 * 1024 - 1;
 
-/// A variable of the command: its value, or that it has none.
+/// A variable of the command, and its value if it is set.
 pub(crate) type Variable = (&'static str, Option<OsString>);
 
-/// The variables of a command that runs under `guard`. All are always set: one of an outer `run` must not show through.
+/// The variables of a command that runs under `guard`. All are always set, so that none of an outer `run` shows
+/// through.
 pub(crate) fn variables(guard: &GroupGuard, here: &Here, around: &Around) -> Result<Vec<Variable>, Failure> {
     let held = Outer::of(guard, here);
     let all: Vec<Name> = guard.fences().map(|(name, _)| name.clone()).collect();
@@ -47,18 +48,18 @@ pub(crate) fn variables(guard: &GroupGuard, here: &Here, around: &Around) -> Res
     match variables.iter().find(|(name, value)| name.len() + 1 + value.len() > VARIABLE_MAX) {
         None => Ok(variables.into_iter().map(|(name, value)| (name, Some(value.into()))).collect()),
         Some((name, value)) => {
-            let what = format!("the command cannot be told of so many names: {name} would have {} bytes", value.len());
-            Err(Failure::usage(what).with_hint("take fewer names, or shorter ones, here and in the runs around"))
+            let what = format!("too many names for the command's environment: {name} would have {} bytes", value.len());
+            Err(Failure::usage(what).with_hint("use fewer or shorter names, here and in the outer runs"))
         }
     }
 }
 
-/// The variables that say where the locks are. The command gets no password, unless it is to have it: a `run` inside it reads the
+/// The variables that name the store. The command gets no password unless that is wanted: a nested `run` reads the
 /// password file.
 pub(crate) fn store_variables(store: &StoreSettings, pass_secrets: bool) -> Vec<Variable> {
     let mut variables: Vec<Variable> = Vec::new();
     if let Some(Password::File(path)) = &store.password {
-        // A pipe is read once, and not by two.
+        // A pipe can be read only once.
         let path = std::path::absolute(path).ok().filter(|path| path.is_file());
         variables.push((settings::PASSWORD_FILE, path.map(Into::into)));
     }
@@ -66,7 +67,7 @@ pub(crate) fn store_variables(store: &StoreSettings, pass_secrets: bool) -> Vec<
         return variables;
     }
     if let Some(url) = std::env::var_os(settings::STORE) {
-        // One that makes no sense was not used, and may have a password in it all the same.
+        // An invalid one was not used, and may still contain a password.
         let told = url.to_str().and_then(|url| leasehold::without_password(url).ok());
         variables.push((settings::STORE, told.map(Into::into)));
     }
@@ -74,7 +75,7 @@ pub(crate) fn store_variables(store: &StoreSettings, pass_secrets: bool) -> Vec<
     variables
 }
 
-/// The store of this process, as runs tell each other of it.
+/// The store of this process, as runs tell each other about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Here {
     label: String,
@@ -82,15 +83,15 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// Asks the store which one it is. Where it does not say, what it is called decides alone; so it does for a quorum, which would have
-    /// to ask servers that may be down.
+    /// Asks the store for its identity. Without one, only the label identifies it; so it does for a quorum, which would
+    /// have to ask servers that may be down.
     pub(crate) async fn of(client: &Client) -> Self {
         let label = client.store_label().to_owned();
         if store::is_alone(client) || label.starts_with("redlock") {
             return Self { label, id: None };
         }
         let identity = client.identity().await.ok().filter(Identity::is_known);
-        // Another layout of one server has other locks.
+        // Another layout on the same server has other locks.
         let options = label.split_once('?').map_or("", |(_, options)| options);
         let id = identity.map(|identity| format!("{identity:?}?{options}"));
         Self { label, id }
@@ -106,14 +107,14 @@ impl Here {
     }
 }
 
-/// A `run` around this one.
+/// An outer `run`.
 #[derive(Clone, Serialize, Deserialize, PartialEq, Eq, Debug)]
 pub(crate) struct Outer {
     store: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store_id: Option<String>,
     pub(crate) owner: String,
-    /// Of every name that it has.
+    /// For every name that it holds.
     fences: BTreeMap<String, u64>,
 }
 
@@ -124,7 +125,7 @@ impl Outer {
         Self { store, store_id, owner: guard.guards()[0].owner().to_string(), fences }
     }
 
-    /// The one just around, from the variables that every command has.
+    /// The nearest one, from the variables that every command has.
     fn nearest(variable: &impl Fn(&str) -> Option<String>) -> Option<Self> {
         let names = names::parse(&variable(NAME)?).ok()?;
         let told = match variable(FENCES) {
@@ -138,7 +139,7 @@ impl Outer {
         Some(Self { store: variable(STORE_LABEL)?, store_id, owner: variable(OWNER)?, fences })
     }
 
-    /// A store is the same where it is called the same, and where it says so: a server has many names.
+    /// A store is the same if its label or its identity is: a server has many names.
     fn is_on(&self, label: &str, id: Option<&String>) -> bool {
         self.store == label || (id.is_some() && self.store_id.as_ref() == id)
     }
@@ -147,37 +148,39 @@ impl Outer {
         self.is_on(&here.label, here.id.as_ref()) && self.fences.contains_key(name.as_str())
     }
 
-    /// Whether it has all that the other one has, by the same grant.
+    /// Whether it has all that the other one has, from the same grant.
     fn covers(&self, other: &Self) -> bool {
         let has = |(name, fence): (&String, &u64)| self.fences.get(name) == Some(fence);
         let is_there = self.is_on(&other.store, other.store_id.as_ref());
         is_there && self.owner == other.owner && other.fences.iter().all(has)
     }
 
-    /// The names of a guard whose grant is not the one that it has.
+    /// The names of a guard whose grant differs from this run's.
     pub(crate) fn other_grants(&self, guard: &GroupGuard) -> Vec<Name> {
         let others = guard.fences().filter(|(name, fence)| self.fences.get(name.as_str()) != Some(&fence.get()));
         others.map(|(name, _)| name.clone()).collect()
     }
 }
 
-/// The runs around this one, the nearest first.
+/// The outer runs, the nearest first.
 #[derive(Debug)]
 pub(crate) struct Around(Vec<Outer>);
 
-/// How the names that are wanted stand to those of the runs around.
+/// How the wanted names relate to those of the outer runs.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Nesting<'a> {
-    /// Nobody around has any of them.
+    /// No outer run has any of them.
     Apart,
     /// This one has all of them: they are joined.
     Within(&'a Outer),
-    /// This name is held, and no single one around has it with all the others: to wait for it would be to wait for oneself.
+    /// This name is held, but no single outer run has it with all the others: waiting for it would be waiting for
+    /// oneself.
     Across(Name),
 }
 
 impl Around {
-    /// From the variables of this process. Without a whole nearest one there is none: who unsets `LEASEHOLD_NAME` is out of them all.
+    /// From the variables of this process. Without complete variables of the nearest run there is none: unsetting
+    /// `LEASEHOLD_NAME` leaves them all.
     pub(crate) fn of_process() -> Self {
         Self::new(|name| std::env::var(name).ok())
     }
@@ -188,7 +191,7 @@ impl Around {
         Self(std::iter::once(nearest).chain(further.unwrap_or_default()).collect())
     }
 
-    /// How `wanted` on that store stands to what they have.
+    /// How `wanted` on that store relates to what they hold.
     pub(crate) fn nesting(&self, wanted: &[Name], here: &Here) -> Nesting<'_> {
         let has_all = |outer: &&Outer| wanted.iter().all(|name| outer.has(name, here));
         if let Some(outer) = self.0.iter().find(has_all) {
@@ -198,14 +201,14 @@ impl Around {
         wanted.iter().find(is_held).map_or(Nesting::Apart, |name| Nesting::Across(name.clone()))
     }
 
-    /// Whether one of them has one of these names as that owner.
+    /// Whether one of them holds one of these names as that owner.
     pub(crate) fn has_as(&self, owner: &str, wanted: &[Name], here: &Here) -> bool {
         let has = |outer: &Outer| wanted.iter().any(|name| outer.has(name, here));
         self.0.iter().any(|outer| outer.owner == owner && has(outer))
     }
 
-    /// What the command of a `run` that has `held` is told of those around it. One that joined adds nothing: however deep runs of the same
-    /// names are nested, this does not grow.
+    /// What the command of a `run` that has `held` is told about the outer runs. One that joined adds nothing: this
+    /// does not grow with the nesting of runs of the same names.
     fn told_within(&self, held: &Outer) -> String {
         let mut told: Vec<&Outer> = Vec::new();
         for outer in self.0.iter().filter(|outer| !held.covers(outer)) {
@@ -218,12 +221,12 @@ impl Around {
     }
 }
 
-/// Whether this process is inside a `run`, as its variables tell.
+/// Whether this process is inside a `run`, according to its variables.
 pub(crate) fn is_nested() -> bool {
     !Around::of_process().0.is_empty()
 }
 
-/// The store of the nearest `run` around this process, if none around it uses this one.
+/// The store of the nearest outer `run`, if no outer run uses this one.
 pub(crate) fn store_around(here: &Here) -> Option<String> {
     let around = Around::of_process();
     let is_same = around.0.iter().any(|outer| outer.is_on(&here.label, here.id.as_ref()));
@@ -236,7 +239,7 @@ pub(crate) async fn is_inside(owner: &str, name: &Name, client: &Client) -> bool
     !around.0.is_empty() && around.has_as(owner, std::slice::from_ref(name), &Here::of(client).await)
 }
 
-/// The first of these names that a run around this process took, as its variables tell.
+/// The first of these names that an outer run took, according to the variables.
 pub(crate) async fn held_around(wanted: &[Name], client: &Client) -> Option<Name> {
     let around = Around::of_process();
     if around.0.is_empty() {

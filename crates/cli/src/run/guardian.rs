@@ -1,8 +1,9 @@
-//! The guardian: a process between the runner and the command that ends everything the command started before the lock can be another's.
+//! The guardian: a process between the runner and the command that ends everything the command started before another
+//! holder can get the lock.
 //!
-//! It trusts nobody to tell it in time: what it knows is a deadline, and when that comes near it acts, whether the runner is stopped,
-//! killed or cut off. It holds no lock, reads no wall clock, and ends only when nobody is left. It asks the store for one thing only, and
-//! only then: to give back the lock of a runner that was killed.
+//! It does not rely on being notified in time: it knows a deadline and acts when that comes near, even if the runner is
+//! stopped, killed or cut off. It holds no lock, reads no wall clock, and ends only when no descendant is left. It
+//! calls the store only once it has ended everything of a killed runner: to release that runner's lock.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,19 +24,19 @@ use super::wake::Wake;
 use super::{program, starter};
 use crate::exit::Exit;
 
-/// After this long, people are told who is still there.
+/// Delay before the processes that are left are reported.
 const TELL_AFTER: Duration = Duration::from_secs(1);
-/// Between two rounds of SIGKILL: one that forked in between is found in the next round. After the deadline, when there are still
-/// some that cannot be ended, it is the longer one.
-const ROUND: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
+/// Pause between two rounds of SIGKILL: a process that forked meanwhile is found in the next round. After the deadline,
+/// while some cannot be ended, it is the longer one.
+const KILL_PAUSE: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
 
-/// A shorter time-out would be none.
+/// A shorter time-out would mean none.
 const READ_FLOOR: Duration = Duration::from_millis(1);
 
-/// The most urgent of all priorities.
+/// The highest priority.
 const FIRST: i32 = -20;
 
-/// The guardian's whole life.
+/// The main function of the guardian.
 pub(crate) fn main() -> Exit {
     match watch_over() {
         Ok(()) => Exit::DONE,
@@ -49,7 +50,7 @@ pub(crate) fn main() -> Exit {
 fn watch_over() -> io::Result<()> {
     terminal::hear_signals();
     terminal::without_stops();
-    // Not by the name of the runner: whoever ends all of those must not end this one as well.
+    // Not named like the runner: a command that ends all runners by name must not end this process.
     #[cfg(target_os = "linux")]
     rustix::thread::set_name(c"lease-guardian")?;
     let mut wake = Wake::new()?;
@@ -71,15 +72,15 @@ fn watch_over() -> io::Result<()> {
             (guardian.runner.is_none() || is_orphaned(&connection, heard, guardian.deadline)?, guardian.deadline)
         }
     };
-    // Elsewhere than on Linux somebody may be left who could not be found.
+    // On systems other than Linux, processes may be left that could not be found.
     if is_orphan && cfg!(target_os = "linux") {
         start.release.carry_out(deadline);
     }
     Ok(())
 }
 
-/// Waits until the runner has done all that is to be done with the lock. Whether it has gone without that: it may have been killed together
-/// with the command, or after it. After the deadline the lease decides.
+/// Waits until the runner is done with the lock. Returns whether the runner ended before that: it may have been killed
+/// together with the command, or after it. After the deadline the lease decides.
 fn is_orphaned(mut runner: &UnixStream, mut heard: Vec<u8>, deadline: Moment) -> io::Result<bool> {
     runner.set_nonblocking(false)?;
     loop {
@@ -105,10 +106,10 @@ fn is_orphaned(mut runner: &UnixStream, mut heard: Vec<u8>, deadline: Moment) ->
 }
 
 struct Guardian {
-    /// None when it has gone.
+    /// `None` after it ended.
     runner: Option<UnixStream>,
     heard: Vec<u8>,
-    /// None when it has ended.
+    /// `None` after it ended.
     command: Option<Pid>,
     place: Place,
     terminal: Option<Terminal>,
@@ -116,35 +117,35 @@ struct Guardian {
     deadline: Moment,
     times: Times,
     state: State,
-    /// When to tell people who is left.
+    /// When to report the processes that are left.
     tell_at: Option<Moment>,
-    /// Somebody was found whom this user may not end, and people were told.
+    /// A process was found that this user may not end, and was reported.
     is_beyond_reach: bool,
-    /// The runner said that the lock is lost.
+    /// The runner reported that the lock is lost.
     is_lost: bool,
-    /// They show that the holder is alive, to the end.
+    /// They show that the holder is alive, until the end.
     _keep: Vec<OwnedFd>,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    /// All is well.
+    /// The command runs within its time.
     Running,
     /// SIGTERM was sent.
     Asked { kill_at: Moment },
-    /// SIGKILL is sent until nobody is left.
+    /// SIGKILL is sent until no process is left.
     Killing { next: Moment },
 }
 
 impl Guardian {
-    /// Starts the command. None where that failed, which the runner is told.
+    /// Starts the command. `None` if that failed, which the runner is told.
     fn start(start: &Start, runner: UnixStream, input: OwnedFd, keep: Vec<OwnedFd>) -> io::Result<Option<Self>> {
         let spawned = spawn(start, &input, &runner);
         if spawned.is_err() {
-            // What was to become the command may have become it just before it was killed, and have children.
+            // The starter may have become the command just before it was killed, and may have children.
             descendants::end_all();
         }
-        // What the command closes must be closed: its input and output are not held open by this process.
+        // What the command closes must be closed: this process does not keep its input and output open.
         let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
         rustix::stdio::dup2_stdout(&nothing)?;
@@ -163,7 +164,7 @@ impl Guardian {
                 return Ok(None);
             }
         };
-        // Where it is allowed: on a busy machine, this process is in more of a hurry than any other.
+        // If allowed: on a busy machine, this process is more urgent than any other.
         let _ = rustix::process::setpriority_process(None, FIRST);
         let own_group = (start.place != Place::RunnersGroup).then_some(command);
         let terminal = own_group.zip(home).and_then(|(group, home)| reachable_terminal(&input, home, group));
@@ -186,14 +187,14 @@ impl Guardian {
         }))
     }
 
-    /// Takes in what became of children. Whether nobody is left.
+    /// Processes ended and stopped children. Returns whether no process is left.
     fn reap(&mut self) -> bool {
         loop {
             match descendants::reap() {
                 Reaped::Child(pid, status) if Some(pid) == self.command => self.command_news(pid, status),
                 Reaped::Child(..) => {}
                 Reaped::Nothing => return false,
-                Reaped::Nobody => return descendants::is_deserted(&self.descendants),
+                Reaped::NoChild => return descendants::is_deserted(&self.descendants),
             }
         }
     }
@@ -215,7 +216,8 @@ impl Guardian {
         self.tell(Message::Ended(ended));
     }
 
-    /// A command that wants the terminal is given it, if it can be had. Else the runner is to stop too, as a shell expects of a job.
+    /// A command that wants the terminal gets it, if possible. Otherwise the runner stops too, as a shell expects of a
+    /// job.
     fn command_stopped(&mut self, command: Pid, number: i32) {
         if self.place == Place::RunnersGroup {
             return; // the `run` around this one sees to it
@@ -236,7 +238,7 @@ impl Guardian {
         }
     }
 
-    /// Takes in what the runner says. When it has gone, everything ends.
+    /// Processes the runner's messages. If the runner is gone, everything ends.
     fn hear(&mut self) {
         while let Some(mut runner) = self.runner.as_ref() {
             let mut buffer = [0; 64 * message::BYTES];
@@ -257,7 +259,7 @@ impl Guardian {
 
     fn runner_gone(&mut self) {
         self.runner = None;
-        // First of all: whoever waited for the runner may want to read.
+        // First of all: the process that waited for the runner may want to read.
         self.give_back();
         self.ask(leasehold_clock::now());
     }
@@ -270,16 +272,16 @@ impl Guardian {
                 self.kill(leasehold_clock::now());
             }
             Some(Message::Kill) => self.kill(leasehold_clock::now()),
-            // All the time that is left is the command's, to end in order.
+            // All the time that is left is for the command to end cleanly.
             Some(Message::Broken) => self.ask_by(self.times.kill_at(self.deadline)),
             Some(Message::Signal(number)) => self.pass_on(number),
             Some(Message::Continue) => self.go_on(),
-            // The runner is no longer one that this process understands.
+            // The runner sent something that this process does not understand.
             _ => self.runner_gone(),
         }
     }
 
-    /// To the command's group; when the command has ended, to all that it left.
+    /// To the command's group; after the command's end, to everything that it left.
     fn pass_on(&self, number: i32) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         let wakes = [Signal::TERM, Signal::HUP].contains(&signal).then_some(Signal::CONT);
@@ -320,7 +322,7 @@ impl Guardian {
     fn next_step(&self) -> Option<Moment> {
         match self.state {
             State::Running => Some(self.times.term_at(self.deadline)),
-            // A deadline that has come nearer counts; one that has moved away does not: the command was told to end.
+            // A deadline that has come nearer counts; a later one does not, because the command was told to end.
             State::Asked { kill_at } => Some(kill_at.min(self.times.kill_at(self.deadline))),
             State::Killing { next } => Some(next),
         }
@@ -334,7 +336,7 @@ impl Guardian {
         if let State::Running = self.state {
             self.state = State::Asked { kill_at };
             self.descendants.ask_until(Signal::TERM, kill_at);
-            // One that is stopped could not heed it.
+            // A stopped process could not react.
             self.descendants.ask_until(Signal::CONT, kill_at);
             self.look_beyond_reach(kill_at);
             self.act(leasehold_clock::now());
@@ -350,10 +352,11 @@ impl Guardian {
             self.look_beyond_reach(self.deadline);
         }
         let now = leasehold_clock::now();
-        self.state = State::Killing { next: now + if now < self.deadline { ROUND.0 } else { ROUND.1 } };
+        self.state = State::Killing { next: now + if now < self.deadline { KILL_PAUSE.0 } else { KILL_PAUSE.1 } };
     }
 
-    /// Whoever cannot be ended must not work beside the next holder: so the runner keeps the lock, and people are told.
+    /// A process that cannot be ended must not run beside the next holder: the runner keeps the lock, and the user is
+    /// told.
     fn look_beyond_reach(&mut self, until: Moment) {
         if self.is_beyond_reach {
             return;
@@ -370,8 +373,8 @@ impl Guardian {
         let lock = std::env::var("LEASEHOLD_NAME").unwrap_or_default();
         let text = match self.state {
             _ if names.is_empty() => return,
-            State::Killing { .. } => format!("these do not end, though they were killed: {names}"),
-            _ => format!("the command has ended, and the lock {lock:?} is kept until these have, too: {names}"),
+            State::Killing { .. } => format!("these processes were killed and have not ended: {names}"),
+            _ => format!("the command has ended, and the lock {lock:?} is kept until these processes end: {names}"),
         };
         print(text);
     }
@@ -388,30 +391,30 @@ impl Guardian {
         }
     }
 
-    /// Nobody is left. If that is so only after the deadline, somebody may have worked on too long.
+    /// No process is left. If that is only after the deadline, one may have run for too long.
     fn finish(&self) {
         self.give_back();
         let ended_it = !matches!(self.state, State::Running);
         self.tell(Message::Gone(ended_it || leasehold_clock::now() > self.deadline));
         if let (true, Some(_), Some(runner)) = (ended_it, &self.runner, rustix::process::getppid()) {
-            // It may be stopped, perhaps in the middle of a write that keeps everybody waiting. It has nothing left to do but to say
-            // that the lock was lost.
+            // It may be stopped, perhaps in the middle of a write that blocks others. All that it has left to do is to
+            // report the lost lock.
             let _ = rustix::process::kill_process(runner, Signal::CONT);
         }
     }
 }
 
-/// Beside this thread: nobody may be reading, and the guardian must never wait for anybody.
+/// On another thread: standard error may block, and the guardian must never wait.
 fn print(text: String) {
     let _ = std::thread::Builder::new().spawn(move || writeln!(io::stderr(), "leasehold: {text}"));
 }
 
-/// A runner that cannot be told has gone, or will be told by the end of the connection.
+/// If the message cannot be sent, the runner is gone, or learns it from the end of the connection.
 fn tell(mut runner: &UnixStream, message: Message) {
     let _ = runner.write_all(&message.encode());
 }
 
-/// Starts nothing when it is too late: all of this may have been paused since the deadline was told.
+/// Starts nothing if it is too late: this process may have been paused since the deadline was sent.
 fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::Result<Pid> {
     start.check_time()?;
     if start.place == Place::Foreground {
@@ -426,7 +429,7 @@ fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::Result<Pid>
     Ok(Pid::from_child(&child))
 }
 
-/// Standard input, else the terminal that the command could open by itself.
+/// Standard input, or the terminal that the command could open itself.
 fn reachable_terminal(input: &OwnedFd, home: Pid, group: Pid) -> Option<Terminal> {
     let group = Some(group);
     Terminal::new(input, home, group).or_else(|| Terminal::new(std::fs::File::open("/dev/tty").ok()?, home, group))

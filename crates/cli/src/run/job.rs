@@ -1,6 +1,6 @@
-//! Being a job of a shell: when the command is stopped by the terminal, the runner stops too, so that `fg` and `bg` work.
+//! Job control: if the terminal stops the command, the runner stops too, so that `fg` and `bg` work.
 //!
-//! A process group that was made outside of this process's pid namespace has the number 0 here, which is none.
+//! A process group created outside of this pid namespace has the number 0 here, which is not a group.
 
 use nix::unistd::{getpgid, getpgrp, getsid};
 use rustix::process::{Pid, Signal, getppid, kill_current_process_group};
@@ -10,18 +10,19 @@ pub(crate) fn own_group() -> Option<Pid> {
     Pid::from_raw(getpgrp().as_raw())
 }
 
-/// Stops this process and the rest of its group, as the terminal would have. False where nobody could make it go on: then it is not stopped.
+/// Stops this process and the rest of its group, as the terminal would. Returns false if no process could continue it:
+/// then it is not stopped.
 pub(super) fn stop() -> bool {
     if !is_a_job() {
         return false;
     }
-    // The command had the terminal, so the signal went to its group alone. The rest of the job is to stop too: a script that waits
-    // for this process, the other commands of a pipe. All in one step: were they stopped first, the shell could make the job go on
-    // before this process has stopped. And not with SIGTSTP, which this process would hear as one to pass on.
+    // The command had the terminal, so the signal went to its group only. The rest of the job must stop too: a script
+    // that waits for this process, the other commands of a pipe. All at once: if they stopped first, the shell could
+    // continue the job before this process has stopped. And not with SIGTSTP, which this process would forward.
     kill_current_process_group(Signal::STOP).is_ok()
 }
 
-/// Whether some process outside this group, in the same session, has started it: a shell that can make it go on.
+/// Whether a process outside this group, in the same session, started it: a shell that can continue it.
 fn is_a_job() -> bool {
     let group = getpgrp();
     let mut above = getppid();

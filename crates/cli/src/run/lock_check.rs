@@ -1,36 +1,36 @@
-//! Asks the store whether a lock is still its holder's, where no renewal does: a fixed lease is not renewed, and neither is one that an
-//! operator broke, though `break --now` may follow.
+//! Asks the store whether the holder still has a lock that is not renewed: one with a fixed lease, or one that an
+//! operator broke, because `break --now` may follow.
 
 use std::time::Duration;
 
 use leasehold::{Client, Fence, GroupGuard, Loss, Name};
 
-/// Before a loss is believed, it is seen again after this pause: over several servers, one look may show another's attempt.
+/// A loss is confirmed after this pause: over several servers, one read may show another's attempt.
 const CONFIRM_AFTER: Duration = Duration::from_millis(20);
-/// A fixed lease is looked at this often in its lease,
-const LOOKS_PER_LEASE: u32 = 3;
-/// and at least as often as this.
-const FIXED_EVERY_MAX: Duration = Duration::from_secs(10);
-/// A lock that was broken is looked at this often in its lease,
-const LOOKS_WHEN_BROKEN: u32 = 20;
-/// within these bounds.
-const BROKEN_EVERY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Number of checks per fixed lease,
+const FIXED_CHECKS_PER_LEASE: u32 = 3;
+/// with at most this interval.
+const FIXED_INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// Number of checks per lease of a broken lock,
+const BROKEN_CHECKS_PER_LEASE: u32 = 20;
+/// with an interval in this range.
+const BROKEN_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// One who ends is not kept from it for longer.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+/// A process that ends waits no longer than this.
+const CHECK_LIMIT: Duration = Duration::from_secs(1);
 
 /// Waits until the store shows that a fixed lease was lost, and says how.
 pub(super) async fn of_fixed(client: &Client, guard: &GroupGuard, lease: Duration) -> Loss {
-    watch(client, guard, (lease / LOOKS_PER_LEASE).min(FIXED_EVERY_MAX), false).await
+    watch(client, guard, (lease / FIXED_CHECKS_PER_LEASE).min(FIXED_INTERVAL_MAX), false).await
 }
 
-/// Waits until the store shows that a lock which an operator broke is no longer kept from others.
+/// Waits until the store shows that a broken lock is no longer kept from others.
 pub(super) async fn of_broken(client: &Client, guard: &GroupGuard, lease: Duration) -> Loss {
-    watch(client, guard, (lease / LOOKS_WHEN_BROKEN).clamp(BROKEN_EVERY.0, BROKEN_EVERY.1), true).await
+    watch(client, guard, (lease / BROKEN_CHECKS_PER_LEASE).clamp(BROKEN_INTERVAL.0, BROKEN_INTERVAL.1), true).await
 }
 
-/// What became of a lock that an operator broke, as one look shows: it may be gone by now, or another of the same names may. For those who
-/// end at once.
+/// The state of a broken lock in one read: it may be gone by now, or another of the same names may be. For a process
+/// that is about to end.
 pub(crate) async fn after_break(client: &Client, guard: &GroupGuard) -> Loss {
     let seen = async {
         match look(client, guard).await {
@@ -41,11 +41,11 @@ pub(crate) async fn after_break(client: &Client, guard: &GroupGuard) -> Loss {
             }
         }
     };
-    tokio::time::timeout(LOOK_MAX, seen).await.unwrap_or(Loss::Broken)
+    tokio::time::timeout(CHECK_LIMIT, seen).await.unwrap_or(Loss::Broken)
 }
 
 async fn watch(client: &Client, guard: &GroupGuard, every: Duration, is_broken: bool) -> Loss {
-    // After a break at once: of several names, another may be lost already.
+    // After a break at once: another of several names may be lost already.
     let mut pause = if is_broken { Duration::ZERO } else { every };
     loop {
         tokio::time::sleep(pause).await;
@@ -59,7 +59,7 @@ async fn watch(client: &Client, guard: &GroupGuard, every: Duration, is_broken: 
     }
 }
 
-/// The gravest loss of any name. What cannot be asked is not lost: the deadline decides.
+/// The gravest loss of any name. If the store does not answer, nothing is lost: the deadline decides.
 async fn look(client: &Client, guard: &GroupGuard) -> Option<Loss> {
     let owner = guard.guards()[0].owner().to_string();
     let mut found = None;

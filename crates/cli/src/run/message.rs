@@ -1,4 +1,4 @@
-//! What the runner and its guardian say to each other, over a pair of sockets.
+//! Messages between the runner and its guardian, over a socket pair.
 //!
 //! The first message starts the command and carries the descriptors that go with it; all later ones are nine bytes long.
 
@@ -17,11 +17,11 @@ use rustix::net::{
 use super::orphan::OrphanRelease;
 use super::times::Times;
 
-/// The length of every message but the first.
+/// Length of every message but the first.
 pub(super) const BYTES: usize = 9;
-/// How many descriptors can be handed over: standard input and those that show the holder alive.
+/// Maximum number of descriptors passed: standard input, and those that show that the holder is alive.
 const DESCRIPTORS_MAX: usize = 64;
-/// What stands before the words of the command: six numbers, and as many bytes as the last of them says.
+/// Number of integers before the command's words; the last of them is the length of what follows.
 const NUMBERS: usize = 6;
 
 /// From either side to the other.
@@ -31,15 +31,15 @@ pub(super) enum Message {
     Deadline(Moment),
     /// To the guardian: the lock is lost, end everything now.
     Lost,
-    /// To the guardian: the time of the command is over, and the lock is held.
+    /// To the guardian: the command's time is over, and the lock is still held.
     Kill,
-    /// To the guardian: an operator took the lock away, and nobody else has it before the deadline.
+    /// To the guardian: an operator broke the lock, and no other client has it before the deadline.
     Broken,
-    /// To the guardian: pass this signal on.
+    /// To the guardian: forward this signal.
     Signal(i32),
-    /// To the guardian: the runner goes on after a stop, and so may the command.
+    /// To the guardian: the runner continues after a stop, and so may the command.
     Continue,
-    /// To the guardian: the runner has done all that is to be done with the lock.
+    /// To the guardian: the runner is done with the lock.
     Finished,
     /// To the runner: the command runs, with this process id.
     Started(i32),
@@ -47,11 +47,11 @@ pub(super) enum Message {
     NotStarted(i32),
     /// To the runner: this signal stopped the command, and the terminal was given back.
     Stopped(i32),
-    /// To the runner: the command has ended. Others that it left may still run.
+    /// To the runner: the command has ended. Processes that it left may still run.
     Ended(Ended),
     /// To the runner: this process cannot be ended by this user.
     NotEnded(i32),
-    /// To the runner: nothing runs any more; whether the guardian had to end it.
+    /// To the runner: nothing runs any more, and whether the guardian had to end it.
     Gone(bool),
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// The exit code that says so.
+    /// The exit code for it.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -97,7 +97,7 @@ impl Message {
         bytes
     }
 
-    /// None for what this version does not know: the two sides are one binary, so that is a bug.
+    /// `None` for an unknown message: both sides are one binary, so that would be a bug.
     pub(super) fn decode(bytes: [u8; BYTES]) -> Option<Self> {
         let [kind, value @ ..] = bytes;
         let value = u64::from_le_bytes(value);
@@ -135,14 +135,14 @@ pub(super) struct Start {
     /// The runner's own process group, which has the terminal outside.
     pub(super) home: i32,
     pub(super) place: Place,
-    /// What to do with the lock when the runner was killed; nothing where it is empty.
+    /// What to do with the lock if the runner is killed; nothing if it is empty.
     pub(super) release: OrphanRelease,
     /// The command and its arguments.
     pub(super) words: Vec<OsString>,
 }
 
 impl Start {
-    /// Whether it is not too late to start anything.
+    /// Whether there is still time to start anything.
     pub(super) fn check_time(&self) -> std::io::Result<()> {
         let late = leasehold_clock::now() >= self.times.term_at(self.deadline);
         if late { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok(()) }
@@ -156,12 +156,12 @@ pub(super) enum Place {
     OwnGroup,
     /// In a process group of its own, which is given the terminal.
     Foreground,
-    /// In the runner's process group: another `run` around it has made that one.
+    /// In the runner's process group, which an outer `run` created.
     RunnersGroup,
 }
 
 impl Start {
-    /// Sends it, with standard input and the descriptors that the guardian is to keep open. No word may hold a zero byte.
+    /// Sends it with standard input and the descriptors that the guardian keeps open. No word may contain a zero byte.
     pub(super) fn send(&self, mut to: &UnixStream, input: BorrowedFd<'_>, keep: &[OwnedFd]) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?.to_le_bytes();
@@ -176,7 +176,7 @@ impl Start {
         to.write_all(&body)
     }
 
-    /// Waits for it. None where the runner went away before it was sent.
+    /// Waits for it. `None` if the runner ended before it was sent.
     pub(super) fn receive(mut from: &UnixStream) -> io::Result<Option<(Self, OwnedFd, Vec<OwnedFd>)>> {
         let mut length = [0; 4];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -288,7 +288,7 @@ mod tests {
         assert!(Start::receive(&b).unwrap().is_none());
     }
 
-    /// Both sides are one binary, but a process may be handed anything on its descriptors.
+    /// Both sides are one binary, but a process may inherit anything on its descriptors.
     #[test]
     fn fuzzed_messages() {
         Target::new("messages", 20_000).run(|input| {

@@ -1,4 +1,4 @@
-//! Running a command under a lock: runner → guardian → command. Why it is built so: docs/decisions/0006-guardian.md.
+//! Runs a command under a lock: runner → guardian → command. docs/decisions/0006-guardian.md explains the design.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,12 +36,12 @@ pub(crate) use runner::{Job, NotEnded, Outcome, Standby, Why, run};
 pub(crate) use signals::{Signals, outlive_file_limit};
 pub(crate) use terminal::{hear_signals, without_stops};
 
-/// The first argument that makes this program a guardian. For no one but `run`.
+/// The first argument that makes this program a guardian. Only `run` uses it.
 const GUARDIAN: &str = "__guardian";
-/// The one that makes it a starter.
+/// The first argument that makes it a starter.
 const STARTER: &str = "__starter";
 
-/// Does the part of a helper process, if this process is one.
+/// Does the work of a helper process, if this process is one.
 pub(crate) fn helper() -> Option<Exit> {
     match std::env::args_os().nth(1)?.to_str()? {
         GUARDIAN => Some(guardian::main()),
@@ -50,7 +50,7 @@ pub(crate) fn helper() -> Option<Exit> {
     }
 }
 
-/// On Linux the very file that runs, though it was replaced or removed meanwhile.
+/// On Linux the file that is running, even if it was replaced or removed meanwhile.
 fn this_program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }

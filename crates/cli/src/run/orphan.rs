@@ -1,6 +1,6 @@
-//! The lock of a runner that was killed: given back by its guardian, once nothing is left of what ran under it.
+//! Releases the lock of a killed runner: its guardian does that once nothing is left of what ran under it.
 //!
-//! Never before that, and no hold but that runner's own: what others hold as the same owner stays with them.
+//! Only that runner's own hold: other holds of the same owner stay.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use crate::exit::{Exit, Failure};
 use crate::runtime;
 use crate::settings::{Password, StoreSettings};
 
-/// A store that does not answer is tried no longer than this.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
+/// A store that does not answer is tried for this long.
+const RETRY_LIMIT: Duration = Duration::from_secs(10);
+/// Pause between two tries.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the guardian needs to give a lock back, with credentials: it goes over the connection to the guardian, and nowhere else.
+/// What the guardian needs to release a lock, with credentials: it goes over the connection to the guardian only.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct OrphanRelease(pub(super) Vec<u8>);
 
@@ -39,7 +39,7 @@ struct Order {
     holds: Vec<Hold>,
 }
 
-/// One lock: the grant by its fence, and in it the runner's own hold by the request that took it.
+/// One lock: the grant by its fence, and in it the runner's own hold by its request.
 #[derive(Serialize, Deserialize)]
 struct Hold {
     name: String,
@@ -49,7 +49,7 @@ struct Hold {
 }
 
 impl OrphanRelease {
-    /// Of what the guard holds.
+    /// For everything that the guard holds.
     pub(crate) fn new(store: &StoreSettings, guard: &GroupGuard) -> Self {
         let (password, password_file) = match store.password.clone() {
             Some(Password::Text(text)) => (Some(text), None),
@@ -69,10 +69,10 @@ impl OrphanRelease {
         Self(serde_json::to_vec(&order).unwrap_or_default())
     }
 
-    /// Gives it back. Where that does not succeed before `deadline`, the lease decides.
+    /// Releases it. If that fails until `deadline`, the lease decides.
     pub(super) fn carry_out(&self, deadline: Moment) {
         let Ok(order) = serde_json::from_slice::<Order>(&self.0) else { return };
-        let patience = deadline.since(leasehold_clock::now()).min(PATIENCE);
+        let patience = deadline.since(leasehold_clock::now()).min(RETRY_LIMIT);
         let _ = runtime::block_on(async {
             let _ = tokio::time::timeout(patience, order.insist()).await;
             Ok::<_, Failure>(Exit::DONE)
@@ -93,11 +93,11 @@ impl Hold {
 impl Order {
     async fn insist(&self) {
         while self.release().await.is_err_and(|error| error.is_retryable()) {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Others may hold it as the same owner, such as a `run` that joined this one from elsewhere: theirs are left.
+    /// Others may hold it as the same owner, such as a `run` that joined from elsewhere: their holds stay.
     async fn release(&self) -> Result<(), Error> {
         let mut builder = Client::builder(&self.store);
         builder = self.password.iter().fold(builder, |builder, text| builder.password(text));
@@ -108,14 +108,14 @@ impl Order {
         for hold in &self.holds {
             let lease = client.detached(&hold.name, &owner)?;
             let fence = Some(Fence::new(hold.fence));
-            // A store that does not count holds lets nobody join.
+            // A store that does not count holds allows no joining.
             let released = match client.capability().shared_reentrance {
                 true => lease.release_hold(hold.request(), fence).await.map(drop),
                 false => lease.release_all(fence).await,
             };
             done = done.and(released);
         }
-        // It goes on at servers that were not heard of yet.
+        // The release continues at servers that have not answered.
         client.close().await?;
         done
     }

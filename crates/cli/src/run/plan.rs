@@ -1,4 +1,4 @@
-//! What `run` is to do, from its arguments: which lock, for whom, for how long, and what to start.
+//! The plan of a `run`, from its arguments: which lock, for which owner, for how long, and what to start.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
 use crate::{human, names, settings, store};
 
-/// A lock as it is to be taken.
+/// The lock to take.
 pub(crate) struct Plan {
     pub(crate) lock: GroupLock,
     pub(crate) lease: Duration,
     pub(crate) times: Times,
     /// The store,
     pub(crate) here: Here,
-    /// the runs around this one,
+    /// the outer runs,
     pub(crate) around: Around,
-    /// and the one of them whose lock is joined.
+    /// and the one whose lock is joined.
     pub(crate) joined: Option<Outer>,
 }
 
@@ -33,13 +33,13 @@ impl Plan {
         let around = Around::of_process();
         let joined = joined(&around, args.who.owner.as_deref(), names, client, &here)?;
         let lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
-        // Whoever could not join has run nothing, and keeps nobody out.
+        // A run that cannot join has run nothing, and keeps no others out.
         let at_least = args.at_least.filter(|_| joined.is_none());
         let lock = at_least.into_iter().fold(with_options(lock, args, lease), GroupLock::at_least);
         Ok(Self { lock, lease, times, here, around, joined })
     }
 
-    /// What has been joined, once more and now with `--at-least`: name by name, for a client enters what it has already only so.
+    /// The joined lock once more, now with `--at-least`: name by name, which is how a client re-enters its own locks.
     pub(crate) fn again(&self, args: &RunArgs, client: &Client, guard: &GroupGuard) -> Vec<GroupLock> {
         let Some(span) = args.at_least.filter(|_| self.joined.is_some()) else { return Vec::new() };
         let names =
@@ -50,11 +50,11 @@ impl Plan {
 
 fn with_options(mut lock: GroupLock, args: &RunArgs, lease: Duration) -> GroupLock {
     lock = if args.lease.is_some() { lock.lease(lease) } else { lock.keep(lease) };
-    // Not with `max_hold`: the lock is kept for as long as something runs that could not be ended by then.
+    // Without `max_hold`: the lock is kept as long as something runs that could not be ended by then.
     args.who.label.iter().fold(lock, GroupLock::label)
 }
 
-/// What can be known to be wrong before anything is asked.
+/// Checks that need no store.
 pub(crate) fn check(args: &RunArgs) -> Result<(), Failure> {
     for (flag, given) in [("--keep", args.keep), ("--lease", args.lease)] {
         given.map(|given| settings::lease(flag, given)).transpose()?;
@@ -66,7 +66,7 @@ pub(crate) fn check(args: &RunArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let what =
-        "what the command starts could not be found and ended: /proc is missing, or that of another pid namespace";
+        "processes of the command could not be found and ended: /proc is missing, or is that of another pid namespace";
     Err(Failure::new(Exit::other(126), what).with_hint("mount it, as 'unshare --mount-proc' does; nothing was run"))
 }
 
@@ -80,19 +80,19 @@ fn times(args: &RunArgs, lease: Duration) -> Result<Times, Failure> {
         .with_hint("make --grace shorter, or --keep, --lease or --max-hold longer"))
 }
 
-/// A fresh one is explicit all the same, so that a `run` inside can be the same owner.
+/// A fresh owner is explicit all the same, so that a nested `run` can use it.
 fn owner(args: &RunArgs, joined: Option<&Outer>) -> Result<Owner, Failure> {
     settings::owner_of_run(args.who.owner.as_deref().or(joined.map(|outer| outer.owner.as_str())))
 }
 
-/// Variables tell what is held, and they may be old.
-const UNCOUNTED: &str = "if a run is around this one, leave the lock out here, for the command has that of the outer run; if none \
-    is, these are the variables of one that has ended: unset LEASEHOLD_NAME";
-const SPREAD: &str = "if a run is around this one, leave that name out here, or take all of them in the outer run; if none is, these \
-    are the variables of one that has ended: unset LEASEHOLD_NAME";
+/// The variables say what is held, and they may be old.
+const UNCOUNTED: &str = "leave the lock out here: the command has that of the outer run. Without an outer run, its variables are left \
+    over: unset LEASEHOLD_NAME";
+const SPREAD: &str = "leave that name out here, or take all of them in the outer run. Without an outer run, its variables are left \
+    over: unset LEASEHOLD_NAME";
 
-/// The `run` around this one that has these locks, unless another owner is to have them. What could not be joined would be waited for, for
-/// ever.
+/// The outer `run` that has these locks, unless another owner was given. A lock that cannot be joined would be waited
+/// for for ever.
 fn joined(
     around: &Around,
     owner: Option<&str>,
@@ -106,13 +106,13 @@ fn joined(
     let is_uncounted = !client.capability().shared_reentrance;
     match around.nesting(names, here) {
         Nesting::Within(outer) if is_uncounted && owner.is_none_or(|id| id == outer.owner) => {
-            let what = format!("{:?} is held by a run around this one", names::join(names));
-            let uncounted = format!("{} does not count how often an owner has it", client.store_label());
-            Err(Failure::usage(format!("{what}, and would be waited for: {uncounted}")).with_hint(UNCOUNTED))
+            let what = format!("{:?} is held by an outer run", names::join(names));
+            let uncounted = format!("{} does not count the holds of an owner", client.store_label());
+            Err(Failure::usage(format!("{what}, and this one would wait for it: {uncounted}")).with_hint(UNCOUNTED))
         }
         Nesting::Across(name) if owner.is_none_or(|id| is_uncounted && around.has_as(id, names, here)) => {
             let name = name.as_str();
-            let what = format!("{name:?} is held by a run around this one, and not all the others by the same run");
+            let what = format!("{name:?} is held by an outer run, but not all the others by the same one");
             Err(Failure::usage(what).with_hint(SPREAD))
         }
         Nesting::Within(outer) if owner.is_none() => Ok(Some(outer.clone())),

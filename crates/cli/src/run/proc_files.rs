@@ -1,4 +1,4 @@
-//! Processes as Linux shows them in `/proc`: who is below whom, and a signal that reaches the one that was meant.
+//! Reads processes from Linux's `/proc`: their descendants, and signals that reach exactly the intended process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,32 +11,33 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 use crate::human;
 
-/// How often one round of killing looks for new processes: time is looked at between two rounds.
-const LOOKS: u32 = 100;
-/// How long such a round waits for those that it has killed to be dead. Less than a second.
-const DYING: Duration = Duration::from_millis(10);
-/// How many are waited for or looked below at a time.
-const AT_ONCE: usize = 64;
+/// Maximum number of searches for new processes in one round of killing; the time is checked between rounds.
+const SEARCHES_MAX: u32 = 100;
+/// How long such a round waits for the killed processes to die. Less than a second.
+const DEATH_WAIT: Duration = Duration::from_millis(10);
+/// Number of processes that are awaited, or searched for children, at a time.
+const PROCESSES_PER_BATCH: usize = 64;
 
-/// A process that was seen.
+/// A process that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
-    /// None for one that is just ending, and where the group has no number in this pid namespace.
+    /// `None` for one that is just ending, or if the group has no number in this pid namespace.
     pub(super) group: Option<Pid>,
     parent: Option<Pid>,
-    /// When it began: tells it from a later one with the same number. None for one that `/proc` hides from this user (`hidepid`).
+    /// Start time: distinguishes it from a later process with the same pid. `None` if `/proc` hides it from this user
+    /// (`hidepid`).
     start: Option<u64>,
 }
 
-/// Whether `/proc` has the numbers of this process's own pid namespace. Another's would show strangers below it, or nobody.
+/// Whether `/proc` shows this process's pid namespace. Another's would show unrelated processes below it, or none.
 pub(super) fn is_ours() -> bool {
     let own = rustix::process::getpid().as_raw_nonzero().to_string();
     fs::read_link("/proc/self").is_ok_and(|found| found.as_os_str() == own.as_str())
 }
 
-/// All descendants of `root` but `others` and what is below them, as far as they can be seen while they go on forking and ending, and as
-/// far as there is time.
+/// All descendants of `root` except `others` and their descendants, as far as they can be found while they fork and
+/// end, and as far as there is time.
 pub(super) fn below(root: Pid, others: &[Pid], until: Moment) -> Vec<Process> {
     let (mut found, mut known) = (Vec::new(), HashSet::new());
     let mut open = vec![root];
@@ -54,20 +55,20 @@ pub(super) fn below(root: Pid, others: &[Pid], until: Moment) -> Vec<Process> {
     found
 }
 
-/// Kills all descendants of `root` but `others` and what is below them, and looks again at once for as long as there are new ones: some
-/// fork all the time. `root` is this process or a guardian, and a subreaper.
+/// Kills all descendants of `root` except `others` and their descendants, and searches again at once as long as there
+/// are new ones: some fork all the time. `root` is this process or a guardian, and a subreaper.
 ///
-/// A child that is dead has left its own children to `root`. To wait for that and look there again is much quicker than to look below
-/// each of thousands; it is looked only below those that do not die.
+/// A dead child leaves its own children to `root`. Waiting for that and searching there again is much faster than
+/// searching below each of thousands; only processes that do not die are searched.
 pub(super) fn kill_below(root: Pid, others: &[Pid]) {
     let mut killed = HashSet::new();
-    let wait_until = leasehold_clock::now() + DYING;
-    for _ in 0..LOOKS {
+    let wait_until = leasehold_clock::now() + DEATH_WAIT;
+    for _ in 0..SEARCHES_MAX {
         let all = children(root).unwrap_or_else(|| children_of(root));
         let new: Vec<Pid> =
             all.iter().copied().filter(|child| !others.contains(child) && killed.insert(*child)).collect();
-        // Children of this process keep their numbers until it has waited for them: so they need no second look, which would give
-        // them time to fork.
+        // Children of this process keep their pids until it waits for them: so they need no second check, which would
+        // give them time to fork.
         for child in &new {
             let _ = kill_process(*child, Signal::KILL);
         }
@@ -79,10 +80,10 @@ pub(super) fn kill_below(root: Pid, others: &[Pid]) {
     }
 }
 
-/// Kills what is below some of these, each before those below it, and says whether there was anybody new.
+/// Kills what is below some of these, each before its children, and returns whether there was anything new.
 fn kill_under(undying: &[Pid], killed: &mut HashSet<Pid>) -> bool {
     let before = killed.len();
-    let mut open: Vec<Pid> = undying.iter().copied().take(AT_ONCE).collect();
+    let mut open: Vec<Pid> = undying.iter().copied().take(PROCESSES_PER_BATCH).collect();
     while let Some(pid) = open.pop() {
         for child in children_of(pid) {
             if !killed.contains(&child) && kill_child(pid, child) {
@@ -94,8 +95,8 @@ fn kill_under(undying: &[Pid], killed: &mut HashSet<Pid>) -> bool {
     killed.len() > before
 }
 
-/// Kills a child of another process, and no later one with its number: that one would have another parent. False where it has another by
-/// now, such as the subreaper, among whose children it is found.
+/// Kills a child of another process, but no later process with its pid: that would have another parent. Returns false
+/// if its parent has changed, such as to the subreaper, among whose children it is found.
 fn kill_child(parent: Pid, child: Pid) -> bool {
     match pidfd_open(child, PidfdFlags::empty()) {
         Ok(handle) if Process::read(child).is_some_and(|process| process.parent == Some(parent)) => {
@@ -106,11 +107,11 @@ fn kill_child(parent: Pid, child: Pid) -> bool {
     }
 }
 
-/// Waits for the end of processes that were killed, until then at the latest, and says who has not ended.
+/// Waits for killed processes to end, at the latest until then, and returns those that have not ended.
 fn alive(killed: &[Pid], until: Moment) -> Vec<Pid> {
     let mut alive = Vec::new();
-    for some in killed.chunks(AT_ONCE) {
-        // One that cannot be opened has gone, or cannot be waited for.
+    for some in killed.chunks(PROCESSES_PER_BATCH) {
+        // A process that cannot be opened is gone, or cannot be waited for.
         let open = |pid: &Pid| pidfd_open(*pid, PidfdFlags::empty()).ok().map(|handle| (*pid, handle));
         let mut left: Vec<(Pid, OwnedFd)> = some.iter().filter_map(open).collect();
         loop {
@@ -131,14 +132,14 @@ fn alive(killed: &[Pid], until: Moment) -> Vec<Pid> {
     alive
 }
 
-/// The children of a process, those included that have ended and were not waited for.
+/// The children of a process, including those that have ended and were not waited for.
 pub(super) fn children_of(pid: Pid) -> Vec<Pid> {
     children(pid).unwrap_or_else(|| {
         by_parents(pid, &[]).iter().filter(|process| process.parent == Some(pid)).map(|process| process.pid).collect()
     })
 }
 
-/// The children of all threads of a process. None where the kernel does not list them.
+/// The children of all threads of a process. `None` if the kernel does not list them.
 fn children(pid: Pid) -> Option<Vec<Pid>> {
     let mut all = Vec::new();
     // A process that has ended has no children.
@@ -153,7 +154,7 @@ fn children(pid: Pid) -> Option<Vec<Pid>> {
     Some(all)
 }
 
-/// The same from a look at every process of the machine.
+/// The same from a scan of all processes of the machine.
 fn by_parents(root: Pid, others: &[Pid]) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?));
@@ -172,7 +173,7 @@ fn by_parents(root: Pid, others: &[Pid]) -> Vec<Process> {
     }
 }
 
-/// A process that is just ending has a group of −1, which is none: a signal to it would go to everybody.
+/// A process that is just ending has the group −1, which is invalid: a signal to it would reach every process.
 fn number(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok().filter(|number| *number > 0)?)
 }
@@ -180,7 +181,7 @@ fn number(text: &str) -> Option<Pid> {
 impl Process {
     fn read(pid: Pid) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-        // The name comes second, in brackets, and may itself hold brackets and spaces.
+        // The name comes second, in parentheses, and may itself contain parentheses and spaces.
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         Some(Self {
@@ -191,13 +192,14 @@ impl Process {
         })
     }
 
-    /// A child that is there, though it cannot be read: with `hidepid` that is what `sudo` started, and all that this user may not trace.
+    /// A child that exists but cannot be read: with `hidepid`, processes started by `sudo` and all that this user may
+    /// not trace.
     fn hidden(pid: Pid, parent: Pid) -> Option<Self> {
         let is_there = test_kill_process(pid) != Err(rustix::io::Errno::SRCH);
         is_there.then_some(Self { pid, group: None, parent: Some(parent), start: None })
     }
 
-    /// Whether the process with this number is still the one that was seen, or at least a child of the same one.
+    /// Whether this pid is still the process that was found, or at least a child of the same parent.
     fn is_current(&self) -> bool {
         match (self.start, self.parent) {
             (None, Some(parent)) => children_of(parent).contains(&self.pid),
@@ -205,7 +207,7 @@ impl Process {
         }
     }
 
-    /// Sends a signal to this process, and to no later one with its number.
+    /// Sends a signal to this process, and to no later one with its pid.
     pub(super) fn signal(&self, signal: Signal) {
         match pidfd_open(self.pid, PidfdFlags::empty()) {
             Ok(handle) if self.is_current() => {
@@ -218,7 +220,7 @@ impl Process {
         }
     }
 
-    /// Number and name. A process gives itself its name, and any bytes will do.
+    /// Pid and name. A process sets its own name, to any bytes.
     pub(super) fn describe(&self) -> String {
         let pid = self.pid.as_raw_nonzero();
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Starting a program the one way that everybody knows from `execvp` and shells: a file that the system cannot execute, because it is a
-//! script without `#!`, is read by `/bin/sh`.
+//! Starts a program like `execvp` and shells: a file that the system cannot execute, because it is a script without
+//! `#!`, is run by `/bin/sh`.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 const SHELL: &str = "/bin/sh";
 
-/// Has `start` start the command that these words are.
+/// Starts a command with `start`.
 pub(super) fn start<T>(words: &[OsString], mut start: impl FnMut(&mut Command) -> io::Result<T>) -> io::Result<T> {
     let (name, arguments) = words.split_first().ok_or(io::ErrorKind::NotFound)?;
     match start(Command::new(name).args(arguments)) {
@@ -23,7 +23,7 @@ pub(super) fn start<T>(words: &[OsString], mut start: impl FnMut(&mut Command) -
     }
 }
 
-/// The file that is meant by a name: one with a slash is a path, others are looked for.
+/// Finds the file of a name: one with a slash is a path, others are searched for.
 fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
         return Some(name.into());

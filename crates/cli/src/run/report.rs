@@ -1,4 +1,4 @@
-//! `--report`: how a run went, as JSON, for those who must tell a command's own exit code from ours.
+//! `--report`: the result of a run as JSON, to tell a command's own exit code from ours.
 
 use std::io;
 
@@ -15,17 +15,17 @@ const LOST: &str = "lost";
 /// Above this, a number is not exact in every JSON reader.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// How a run went. What is not known is null.
+/// Result of a run. Unknown values are null.
 #[derive(Serialize, Debug, Default)]
 pub(crate) struct Report {
-    /// The lock; of several, as they were given, in order.
+    /// The lock; several as they were given, in order.
     pub(crate) name: String,
     pub(crate) store: Option<String>,
     pub(crate) owner: Option<String>,
     pub(crate) fence: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fence_text: Option<String>,
-    /// Every lock, where there are several.
+    /// Every lock, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) locks: Vec<NameAndFence>,
     pub(crate) waited_ms: Option<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Report {
     pub(crate) reason: Option<&'static str>,
     pub(crate) child_code: Option<u8>,
     pub(crate) child_signal: Option<u8>,
-    /// What this process ends with.
+    /// The exit code of this process.
     pub(crate) exit_code: u8,
     pub(crate) message: Option<String>,
 }
@@ -61,7 +61,7 @@ fn text(fence: u64) -> Option<String> {
 }
 
 impl Report {
-    /// Of these names, as they are given.
+    /// Of these names, as given.
     pub(crate) fn of(names: &str) -> Self {
         Self { name: names.to_owned(), ..Self::default() }
     }
@@ -97,7 +97,7 @@ impl Report {
         self.outcome == LOST
     }
 
-    /// What the process ends with.
+    /// Sets the exit code.
     pub(crate) fn conclude(&mut self, done: &Result<Exit, Failure>) {
         let (exit, message) = match done {
             Ok(exit) => (*exit, None),
@@ -123,7 +123,7 @@ impl Report {
         }
     }
 
-    /// Writes it to where it goes.
+    /// Writes it to its destination.
     pub(crate) fn write(&self, to: Destination) -> io::Result<()> {
         let mut json = output::json_bytes(self)?;
         json.push(b'\n');

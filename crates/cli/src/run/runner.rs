@@ -1,6 +1,7 @@
-//! The runner's side of a command: starts the guardian, tells it every new deadline, passes signals on, and hears how it ended.
+//! The runner's side of a command: starts the guardian, sends it every new deadline, forwards signals, and learns how
+//! it ended.
 //!
-//! The lock is not given back here, and must not be before this has said how the command ended: until then something may run.
+//! The lock is not released here, and must not be released before this returns: until then something may run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -27,34 +28,34 @@ use super::{GUARDIAN, job, lock_check, own_group, this_program};
 use crate::exit::{Exit, Failure};
 use crate::{human, output};
 
-/// The deadline is looked at this often in a lease, for renewals that moved it and for clocks that jumped,
-const LOOKS: u32 = 40;
-/// within these bounds.
-const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
-/// A deadline that is nearly the one that was told need not be told.
-const SAME: Duration = Duration::from_millis(1);
-/// A signal that kept the guardian from starting has come to this process too.
+/// Number of deadline checks per lease, for renewals that moved it and for clocks that jumped,
+const CHECKS_PER_LEASE: u32 = 40;
+/// with an interval in this range.
+const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+/// A deadline that differs by less than this from the last one is not sent.
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(1);
+/// A signal that kept the guardian from starting reaches this process within this time.
 const SIGNAL_WITHIN: Duration = Duration::from_millis(100);
-/// Between two rounds of ending processes without a guardian.
-const ROUND: Duration = Duration::from_millis(1);
+/// Pause between two rounds of ending processes without a guardian.
+const KILL_PAUSE: Duration = Duration::from_millis(1);
 
 /// What to run.
 pub(crate) struct Job {
     /// The command and its arguments.
     pub(crate) words: Vec<OsString>,
-    /// Variables that it gets besides the inherited ones, and those that it does not inherit.
+    /// Variables to set, and those not to inherit.
     pub(crate) variables: Vec<Variable>,
     pub(crate) lease: Duration,
     /// The lease is not renewed.
     pub(crate) is_fixed: bool,
-    /// When nothing may run any more, whatever is left of the lease.
+    /// When nothing may run any more, even if the lease lasts longer.
     pub(crate) end: Option<Moment>,
     pub(crate) times: Times,
-    /// Another `run` around this one has the same lock: the command stays in its process group.
+    /// An outer `run` has the same lock: the command stays in its process group.
     pub(crate) is_joined: bool,
-    /// What the guardian does with the lock when this process is killed.
+    /// What the guardian does with the lock if this process is killed.
     pub(crate) release: OrphanRelease,
-    /// They show the store that the holder is alive, and stay open until every descendant is gone.
+    /// They show the store that the holder is alive, and stay open until no descendant is left.
     pub(crate) alive: Vec<OwnedFd>,
 }
 
@@ -65,7 +66,7 @@ pub(crate) enum Outcome {
     NotStarted(io::Error),
     /// It ran to its end.
     Done(Ended),
-    /// It was ended, or ran on too long; and what could not be ended.
+    /// It was ended, or ran for too long; and a process that could not be ended.
     CutOff(Why, Option<Ended>, Option<NotEnded>),
 }
 
@@ -80,9 +81,9 @@ pub(crate) struct NotEnded {
 /// Why a command was ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
-    /// The time of the lock had come to its end.
+    /// The lease ended.
     TimeEnded,
-    /// So had the time that was set by `--max-hold`.
+    /// The time of `--max-hold` ended.
     MaxHold,
     /// The store no longer had the lock.
     Lost,
@@ -92,17 +93,18 @@ pub(crate) enum Why {
     NoGuardian,
 }
 
-/// A guardian with nothing left to guard. Should this process be killed before the lock is given back, the guardian does that.
+/// A guardian with nothing left to guard. If this process is killed before it releases the lock, the guardian does
+/// that.
 pub(crate) struct Standby {
     guardian: Child,
     stream: tokio::net::UnixStream,
 }
 
 impl Standby {
-    /// All is done with the lock. The guardian is gone before this process is, so that nothing is left of a `run` that has ended.
+    /// The lock is done with. The guardian ends before this process, so that nothing is left of a finished `run`.
     pub(crate) fn finish(self) {
         let Self { mut guardian, stream } = self;
-        // Where there is no room for it, the end of the connection says it: giving back what was given back does nothing.
+        // If there is no room, the end of the connection tells the same: a second release does nothing.
         let _ = stream.try_write(&Message::Finished.encode());
         drop(stream);
         let _ = kill_process(Pid::from_child(&guardian), Signal::CONT);
@@ -121,7 +123,7 @@ pub(crate) async fn run(
     let jobs = if job.is_joined { Signals::none() } else { Signals::of_jobs()? };
     let mut runner = match Runner::start(job, guard) {
         Ok(runner) => runner,
-        // What the terminal sends may end the guardian in its first moment, before it has a group of its own.
+        // The terminal's signals may end the guardian in its first moment, before it has a group of its own.
         Err(error) => match tokio::time::timeout(SIGNAL_WITHIN, signals.next()).await {
             Ok(number) => {
                 let what = format!("signal {number} came before the command was started");
@@ -141,7 +143,7 @@ struct Runner {
     times: Times,
     look_every: Duration,
     told: Moment,
-    /// What the guardian had no room for.
+    /// Messages for which the guardian's socket had no room.
     unsaid: Vec<u8>,
     input: OwnedFd,
     /// Children that this process had before it became a runner, as with `worker & exec leasehold run …`.
@@ -160,10 +162,10 @@ struct Runner {
 
 impl Runner {
     fn start(job: Job, guard: &GroupGuard) -> io::Result<Self> {
-        // Should the guardian be killed, its descendants come to this process.
+        // If the guardian is killed, its descendants become this process's.
         descendants::adopt_orphans()?;
         let input = io::stdin().as_fd().try_clone_to_owned()?;
-        // Where that group has no number here, it cannot be stayed in.
+        // If that group has no number here, the command cannot stay in it.
         let is_joined = job.is_joined && own_group().is_some();
         let place = match is_joined {
             true => Place::RunnersGroup,
@@ -187,7 +189,7 @@ impl Runner {
             guardian,
             stream,
             times: job.times,
-            look_every: (job.lease / LOOKS).clamp(LOOK.0, LOOK.1),
+            look_every: (job.lease / CHECKS_PER_LEASE).clamp(CHECK_INTERVAL.0, CHECK_INTERVAL.1),
             told: deadline,
             unsaid: Vec::new(),
             input,
@@ -237,7 +239,7 @@ impl Runner {
                 never = &mut extended, if self.is_fixed && self.not_ended.is_some() && self.loss.is_none() => match never {},
                 loss = &mut lost, if self.loss.is_none() => self.lose(loss.unwrap_or(Loss::TimeEnded)),
                 loss = &mut of_fixed, if self.is_fixed && self.loss.is_none() => self.lose(loss),
-                // Of several names, another may be lost at once; and `break --now` may follow.
+                // Another of several names may be lost at once, and `break --now` may follow.
                 loss = &mut of_broken, if self.loss == Some(Loss::Broken) => self.lose(loss),
                 number = signals.next() => self.pass_on(number),
                 number = jobs.next() => self.job_control(number),
@@ -246,13 +248,13 @@ impl Runner {
         }
     }
 
-    /// After a break, the last one that was told still stands; after another loss, none does.
+    /// After a break, the last deadline sent stays valid; after any other loss, none does.
     fn deadline_or_told(&self, guard: &GroupGuard) -> Moment {
         let told = if self.loss == Some(Loss::Broken) { self.told } else { Moment::default() };
         deadline(guard).unwrap_or(told)
     }
 
-    /// What the guardian says.
+    /// Processes the guardian's messages.
     fn hear(&mut self, message: Option<Message>) -> Option<Outcome> {
         match message {
             Some(Message::Started(pid)) => self.command = Pid::from_raw(pid),
@@ -284,13 +286,13 @@ impl Runner {
         }
     }
 
-    /// SIGTSTP goes to the command, and this process stops when the command has. SIGCONT makes both go on.
+    /// Forwards SIGTSTP; this process stops once the command has. SIGCONT continues both.
     fn job_control(&mut self, number: i32) {
         let is_continue = number == Signal::CONT.as_raw();
         self.say(if is_continue { Message::Continue } else { Message::Signal(number) });
     }
 
-    /// A `run` around this one has the terminal: what that sends to the group comes to the command without help.
+    /// If an outer `run` has the terminal, its signals to the group reach the command without forwarding.
     fn pass_on(&mut self, number: i32) {
         let from_terminal = [Signal::INT, Signal::QUIT].iter().any(|signal| signal.as_raw() == number);
         if !(self.is_joined && from_terminal) {
@@ -309,13 +311,13 @@ impl Runner {
         if !self.unsaid.is_empty() {
             return; // the newest is told when there is room
         }
-        if deadline.since(self.told) > SAME || self.told.since(deadline) > SAME {
+        if deadline.since(self.told) > DEADLINE_TOLERANCE || self.told.since(deadline) > DEADLINE_TOLERANCE {
             self.told = deadline;
             self.say(Message::Deadline(deadline));
         }
     }
 
-    /// Nothing may run any more, or, where an operator took the lock away, only until the deadline that it had.
+    /// Nothing may run any more; or, after a break by an operator, only until the current deadline.
     fn lose(&mut self, loss: Loss) {
         self.loss = Some(loss);
         let left = self.times.kill_at(self.told).since(leasehold_clock::now());
@@ -330,19 +332,19 @@ impl Runner {
         ));
     }
 
-    /// The guardian may itself be stopped: so it is woken, and this process kills too.
+    /// The guardian may itself be stopped: it is continued, and this process kills too.
     fn kill(&mut self) {
         self.has_killed = true;
         let guardian = Pid::from_child(&self.guardian);
         let _ = kill_process(guardian, Signal::CONT);
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
-        // Not all that is below this process: it may have had children before it became a runner.
+        // Not everything below this process: it may have had children before it became a runner.
         Descendants::below(guardian, group).signal(Signal::KILL);
         self.say(if self.loss.is_some() { Message::Lost } else { Message::Kill });
     }
 
-    /// A guardian that cannot be told has gone, and the end of the connection says so. One that does not listen, for it is stopped, is
-    /// not waited for: what it has not been told is kept, and told in turn.
+    /// If a message cannot be sent, the guardian is gone, and the end of the connection says so. A stopped guardian is
+    /// not waited for: its messages are kept and sent in order.
     fn say(&mut self, message: Message) {
         self.unsaid.extend_from_slice(&message.encode());
         self.speak();
@@ -353,7 +355,7 @@ impl Runner {
             match self.stream.try_write(&self.unsaid) {
                 Ok(count) => drop(self.unsaid.drain(..count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // It has a hundred messages to read: it is stopped, and must not be.
+                    // It has a hundred unread messages: it is stopped, and must not be.
                     let _ = kill_process(Pid::from_child(&self.guardian), Signal::CONT);
                     return;
                 }
@@ -362,8 +364,8 @@ impl Runner {
         }
     }
 
-    /// The guardian was killed. Its descendants are this process's now; they are ended while the keeper still keeps the lock. Orphans of
-    /// a child that this process had before cannot be told from them, and are ended too.
+    /// The guardian was killed. Its descendants now belong to this process; they are ended while the keeper keeps the
+    /// lock. Orphans of an earlier child of this process cannot be distinguished, and are ended too.
     async fn take_over(&mut self, guard: &GroupGuard) -> Outcome {
         let group = self.command.filter(|_| !self.is_joined && self.ended.is_none());
         let mut left = Descendants::new(group).without(std::mem::take(&mut self.others));
@@ -376,9 +378,9 @@ impl Runner {
                 Reaped::Child(_, status) if status.stopped() => {}
                 Reaped::Child(pid, _) if Some(pid) == self.command => left.forget_group(),
                 Reaped::Child(pid, _) => left.forget(pid),
-                Reaped::Nobody if descendants::is_deserted(&left) => break,
+                Reaped::NoChild if descendants::is_deserted(&left) => break,
                 Reaped::Nothing if descendants::has_only_others(&left) => break,
-                Reaped::Nothing | Reaped::Nobody => {
+                Reaped::Nothing | Reaped::NoChild => {
                     let deadline = self.deadline_or_told(guard);
                     if leasehold_clock::now() >= self.times.kill_after(asked, deadline) {
                         left.signal(Signal::KILL);
@@ -386,12 +388,12 @@ impl Runner {
                     }
                     tokio::select! {
                         never = &mut extended, if self.is_fixed && self.not_ended.is_some() => match never {},
-                        () = tokio::time::sleep(ROUND) => {}
+                        () = tokio::time::sleep(KILL_PAUSE) => {}
                     }
                 }
             }
         }
-        // Though it was not heard that the command has started: its group may have had the terminal, and is no more.
+        // Even if the start of the command was not reported: its group may have had the terminal, and is gone.
         if let Some(terminal) = own_group().and_then(|home| Terminal::new(&self.input, home, self.command)) {
             terminal.give_back();
         }
@@ -399,7 +401,7 @@ impl Runner {
         Outcome::CutOff(Why::NoGuardian, self.ended, not_ended)
     }
 
-    /// As the guardian would: the lock is kept from the next holder for as long as something works that cannot be ended.
+    /// As the guardian would: the lock is kept from the next holder as long as a process runs that cannot be ended.
     fn look_beyond_reach(&mut self, left: &Descendants, guard: &GroupGuard) {
         if self.not_ended.is_some() {
             return;
@@ -413,8 +415,8 @@ impl Runner {
 /// The message about a process that this user may not end.
 pub(super) fn beyond_reach(pid: Pid, name: &str, is_kept: bool) -> String {
     let lock = match is_kept {
-        true => "the lock is kept until it ends, for as long as the store can be told",
-        false => "the lock cannot be kept, so it may work beside the next holder",
+        true => "the lock is kept until it ends, as long as the store answers",
+        false => "the lock cannot be kept, so it may run beside the next holder",
     };
     let pid = pid.as_raw_nonzero();
     format!(
@@ -423,10 +425,10 @@ pub(super) fn beyond_reach(pid: Pid, name: &str, is_kept: bool) -> String {
     )
 }
 
-/// Keeps a fixed lease for longer than was asked for, while something that could not be ended may work under it.
+/// Extends a fixed lease while a process that could not be ended may run under it.
 async fn extended(guard: &GroupGuard, lease: Duration) -> Infallible {
     loop {
-        // Where that fails, the lost signal says what became of it.
+        // If that fails, the lost signal reports it.
         let _ = guard.extend(lease).await;
         tokio::time::sleep(lease / 3).await;
     }
@@ -437,13 +439,13 @@ fn told(guard: &GroupGuard, end: Option<Moment>) -> Option<Moment> {
     deadline(guard).map(|deadline| end.map_or(deadline, |end| deadline.min(end)))
 }
 
-/// Until when the holder may act. Counted from before it was asked for, so that it is never too late.
+/// Until when the holder may act. It counts from before the request, so it is never too late.
 fn deadline(guard: &GroupGuard) -> Option<Moment> {
     let now = leasehold_clock::now();
     guard.time_left().map(|left| now + left)
 }
 
-/// This program again, in a process group of its own: what is sent to the runner's does not reach it.
+/// This program again, in its own process group: signals to the runner's group do not reach it.
 fn start_guardian(control: OwnedFd, variables: &[Variable]) -> io::Result<Child> {
     let mut command = Command::new(this_program()?);
     command.arg0("lease-guardian").arg(GUARDIAN).stdin(Stdio::from(control)).process_group(0);

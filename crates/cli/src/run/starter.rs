@@ -1,5 +1,5 @@
-//! The starter: takes the terminal for its process group and then becomes the command. So the command has the terminal from its first
-//! moment; were it given by another process, the command could look first.
+//! The starter: takes the terminal for its process group and then becomes the command. So the command has the terminal
+//! from its first moment; if another process gave it the terminal, the command could look before that.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,13 +16,13 @@ use super::terminal::{self, Terminal};
 use super::{STARTER, own_group, program, this_program};
 use crate::exit::Exit;
 
-/// How often is looked at the time and the runner while it becomes the command.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval between checks of the time and the runner while it becomes the command.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Starts the command through it. The process is the command when this returns.
+/// Starts the command through it. When this returns, the process is the command.
 ///
-/// It may be stopped before that: then it is waited for until the time has come, or the runner has gone, and no longer. Where this fails,
-/// the caller ends what is left of it.
+/// The starter may be stopped before that: then it is waited for until the time is over or the runner is gone. If this
+/// fails, the caller ends what is left of it.
 pub(super) fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::Result<Pid> {
     let (mut ours, theirs) = UnixStream::pair()?;
     let mut child = Command::new(this_program()?)
@@ -31,12 +31,12 @@ pub(super) fn spawn(start: &Start, input: &OwnedFd, runner: &UnixStream) -> io::
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .process_group(0)
         .spawn()?;
-    // It becomes the command, which is told no secrets.
+    // It becomes the command, which gets no secrets.
     Start { release: OrphanRelease::default(), ..start.clone() }.send(&ours, input.as_fd(), &[])?;
-    ours.set_read_timeout(Some(LOOK))?;
+    ours.set_read_timeout(Some(CHECK_INTERVAL))?;
     let mut answer = [0; message::BYTES];
     let mut count = 0;
-    // Its end of the connection is closed as it becomes the command; it speaks only if it cannot.
+    // Its end of the connection closes when it becomes the command; it writes only if it cannot.
     while count < answer.len() {
         match ours.read(&mut answer[count..]) {
             Ok(0) => return Ok(Pid::from_child(&child)),
@@ -65,7 +65,7 @@ fn is_gone(runner: &UnixStream) -> bool {
     matches!(recv(runner, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((_, 0)))
 }
 
-/// The starter's whole life.
+/// The main function of the starter.
 pub(crate) fn main() -> Exit {
     match become_command() {
         Ok(()) => Exit::DONE,

@@ -1,7 +1,7 @@
-//! The terminal: which process group has it, and giving it to the command and back.
+//! The terminal: which process group has it, and passing it to the command and back.
 //!
-//! A process in the background that changes this is stopped with SIGTTOU, unless it blocks that signal: [`without_stops`] does, for the
-//! thread that calls it. The command must not inherit that.
+//! A background process that changes this is stopped with SIGTTOU unless it blocks that signal, as [`without_stops`]
+//! does for the calling thread. The command must not inherit that.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,19 +16,19 @@ pub(super) struct Terminal {
     descriptor: OwnedFd,
     /// The runner's process group, which has it outside.
     home: Pid,
-    /// The command's; none where it is not known, or not there.
+    /// The command's group; `None` if unknown or gone.
     command: Option<Pid>,
 }
 
 impl Terminal {
-    /// None where `descriptor` is no terminal.
+    /// `None` if `descriptor` is not a terminal.
     pub(super) fn new(descriptor: impl AsFd, home: Pid, command: Option<Pid>) -> Option<Self> {
         let descriptor = descriptor.as_fd();
         let descriptor = isatty(descriptor).then(|| descriptor.try_clone_to_owned().ok()).flatten()?;
         Some(Self { descriptor, home, command })
     }
 
-    /// Gives it to the command, if the runner's group has it. Whether the command has it now.
+    /// Gives it to the command if the runner's group has it. Returns whether the command has it now.
     pub(super) fn give(&self) -> bool {
         match tcgetpgrp(&self.descriptor) {
             Ok(group) if Some(group) == self.command => true,
@@ -39,7 +39,8 @@ impl Terminal {
         }
     }
 
-    /// Gives it back to the runner's group, if the command's group has it, or one that is no more. Whoever else took it keeps it.
+    /// Gives it back to the runner's group, if the command's group has it, or one that is gone. Any other group keeps
+    /// it.
     pub(super) fn give_back(&self) {
         if let Ok(group) = tcgetpgrp(&self.descriptor)
             && (Some(group) == self.command || test_kill_process_group(group) == Err(Errno::SRCH))
@@ -59,17 +60,17 @@ pub(super) fn is_ours(descriptor: impl AsFd) -> bool {
     isatty(&descriptor) && tcgetpgrp(&descriptor).is_ok_and(|group| Some(group) == super::own_group())
 }
 
-/// Whoever started this process may have blocked signals; it must hear them.
+/// The parent may have blocked signals; this process must receive them.
 pub(crate) fn hear_signals() {
     let _ = SigSet::all().thread_unblock();
 }
 
-/// From now on the terminal does not stop this thread, nor the threads and processes that it starts.
+/// From now on the terminal does not stop this thread, nor threads and processes that it starts.
 pub(crate) fn without_stops() {
     let _ = ttou().thread_block();
 }
 
-/// Runs `work`, which starts a process that is to be stopped like any other.
+/// Runs `work`, which starts a process that can be stopped like any other.
 pub(super) fn with_stops<T>(work: impl FnOnce() -> T) -> T {
     let _ = ttou().thread_unblock();
     let done = work();

@@ -1,18 +1,18 @@
-//! When a command is asked to end and when it is made to: counted back from the holder's deadline. Pure arithmetic.
+//! When a command is asked to end and when it is killed: counted back from the holder's deadline. Pure arithmetic.
 
 use std::time::Duration;
 
 use leasehold_core::Moment;
 
-/// The longest grace where none is given.
+/// The longest default grace.
 const GRACE_MAX: Duration = Duration::from_secs(5);
-/// Its part of the lease.
+/// The default grace is the lease divided by this.
 const GRACE_PART: u32 = 6;
-/// SIGKILL comes this part of the grace before the deadline,
+/// SIGKILL comes the grace divided by this before the deadline,
 const KILL_PART: u32 = 2;
-/// but no sooner before it than this;
+/// but at most this long before it;
 const KILL_MAX: Duration = Duration::from_millis(500);
-/// and, whatever the grace, this part of the lease,
+/// and at least the lease divided by this,
 const KILL_LEASE_PART: u32 = 20;
 /// within these bounds: a machine needs a moment to end processes.
 const KILL_FLOOR: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
@@ -42,7 +42,7 @@ impl Times {
         deadline - self.kill
     }
 
-    /// When to send SIGKILL after a SIGTERM that was sent `now`, before its time.
+    /// When to send SIGKILL after an early SIGTERM at `now`.
     pub(super) fn kill_after(self, now: Moment, deadline: Moment) -> Moment {
         (now + (self.term - self.kill)).min(self.kill_at(deadline))
     }
@@ -57,8 +57,8 @@ impl Times {
     }
 }
 
-/// The grace for a lease: what was asked for, or the default. None where it is half the lease or more, so that little of the lease
-/// would be left to work in.
+/// The grace for a lease: the given or the default one. `None` if it is half the lease or more, which would leave too
+/// little time to work.
 pub(crate) fn grace(lease: Duration, asked: Option<Duration>) -> Option<Duration> {
     let grace = asked.unwrap_or_else(|| GRACE_MAX.min(lease / GRACE_PART));
     (grace < lease / 2).then_some(grace)

@@ -1,4 +1,4 @@
-//! What wakes the guardian: the runner, a child, or the time. The clock is the one that leases are counted by, which counts suspend.
+//! Wakes the guardian: for the runner, a child, or a time. Its clock is that of leases, which counts suspend.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -10,15 +10,15 @@ use leasehold_core::Moment;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN};
 
-/// Waits for whatever comes first.
+/// Waits for several events.
 pub(super) struct Wake {
     child: UnixStream,
     alarm: Alarm,
 }
 
 impl Wake {
-    /// From now on none of the usual signals ends or stops this process. A process that it starts has them as they were: what is
-    /// handled here is not inherited, and what was ignored is left so.
+    /// From now on none of the usual signals ends or stops this process. Its children have the defaults: handlers are
+    /// not inherited, and ignored signals stay ignored.
     pub(super) fn new() -> io::Result<Self> {
         let (child, sender) = UnixStream::pair()?;
         child.set_nonblocking(true)?;
@@ -31,7 +31,7 @@ impl Wake {
         Ok(Self { child, alarm: Alarm::new()? })
     }
 
-    /// Sleeps until the runner says something, a child has news, or `until` has come; it may also wake up for nothing.
+    /// Sleeps until the runner sends something, a child has news, or `until` has come. May wake up without a reason.
     pub(super) fn wait(&mut self, runner: Option<&UnixStream>, until: Option<Moment>) -> io::Result<()> {
         let timeout = self.alarm.set(until)?;
         let mut watched = vec![PollFd::new(&self.child, PollFlags::IN)];
@@ -46,7 +46,7 @@ impl Wake {
     }
 }
 
-/// A timer on that clock. It is set anew before each sleep, which also takes back that it rang.
+/// A timer on that clock. It is set before each sleep, which also clears an expiry.
 #[cfg(target_os = "linux")]
 struct Alarm(std::os::fd::OwnedFd);
 
@@ -59,7 +59,7 @@ impl Alarm {
 
     fn set(&self, until: Option<Moment>) -> io::Result<Option<rustix::event::Timespec>> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
-        // All zero turns it off: the first nanosecond is as good for what is due already.
+        // All zero turns it off: for a time that is already due, the first nanosecond is as good.
         let at = timespec(until.map_or(0, |until| until.as_nanos().max(1)));
         let once = Itimerspec { it_interval: timespec(0), it_value: at };
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once)?;
@@ -71,7 +71,7 @@ impl Alarm {
     }
 }
 
-/// Elsewhere sleeps are short, because a sleep does not count suspend.
+/// On other systems sleeps are short, because a sleep does not count suspend.
 #[cfg(not(target_os = "linux"))]
 struct Alarm;
 

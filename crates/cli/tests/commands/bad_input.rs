@@ -162,8 +162,8 @@ fn a_lock_that_only_this_process_sees_is_warned_of_once() {
     let place = Place::new();
     let ran = place.run(&["-s", "memory:", "run", "x", "--", "echo", "ran"]);
     assert_eq!(ran.is(0).out, "ran\n");
-    assert_eq!(ran.err.matches("this process alone").count(), 1, "{ran:?}");
-    assert!(!place.run(&["run", "x", "--", "true"]).is(0).err.contains("alone"));
+    assert_eq!(ran.err.matches("in this process only").count(), 1, "{ran:?}");
+    assert!(!place.run(&["run", "x", "--", "true"]).is(0).err.contains("process only"));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn an_empty_store_is_not_the_default_one() {
 #[test]
 fn a_file_that_is_made_is_told_of_where_more_is_said() {
     let place = Place::new();
-    let made = "was not there, and has been made";
+    let made = "only programs that use the same path are kept out";
     assert_eq!(place.run(&["run", "a", "--", "true"]).is(0).err, "");
     let other = format!("file:{}", place.path("other.db").display());
     let ran = place.run(&["-v", "-s", &other, "acquire", "a", "--json"]);

@@ -30,7 +30,7 @@ fn a_command_in_a_hint_looks_at_the_store_that_was_given() {
     for name in ["plain", "a b", "it's", "-x", "$HOME;`id`"] {
         Running::start(&mut place.bare(&["acquire", "--store", &store, "--owner", "me", "--", name])).ended().is(0);
         let unsure = Running::start(&mut place.bare(&["break", "--store", &store, "--", name])).ended();
-        let line = named(&unsure, " says more");
+        let line = named(&unsure, " shows more");
         assert!(line.contains("--store"), "{line}");
         pasted(&place, line).is(0).says("is held").says("owner:   me");
     }
@@ -41,9 +41,9 @@ fn a_store_that_came_by_the_variable_is_not_repeated() {
     let place = Place::new();
     place.acquire("a", "me");
     let unsure = place.run(&["break", "a"]);
-    unsure.fails(64, "'leasehold show a' says more");
+    unsure.fails(64, "'leasehold show a' shows more");
     let other = place.run(&["renew", "a", "--owner", "you"]);
-    other.fails(77, "'leasehold show a' says who holds it");
+    other.fails(77, "'leasehold show a' shows who holds it");
 }
 
 /// Nobody listens there.
@@ -52,7 +52,7 @@ fn no_password_is_in_a_hint_but_where_it_stands() {
     let place = Place::new();
     let url = "redis://ada:sEcReT@127.0.0.1:1/2?prefix=app:";
     let gone = Running::start(&mut place.bare(&["acquire", "a", "--no-wait", "--store", url])).ended();
-    gone.fails(69, "leasehold doctor --store 'redis://ada@127.0.0.1:1/2?prefix=app:' looks closer");
+    gone.fails(69, "leasehold doctor --store 'redis://ada@127.0.0.1:1/2?prefix=app:' checks more");
     assert!(!gone.err.contains("sEcReT"), "{gone:?}");
     std::fs::write(place.path("password"), "sEcReT").unwrap();
     let file = place.path("password").display().to_string();

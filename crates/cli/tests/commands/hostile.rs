@@ -166,7 +166,7 @@ fn a_process_gives_a_terminal_no_orders() {
     let line = format!("exec 3<&0; (exec 0<&3 3<&-; exec bash -c '{}') & exit 0", rename.replace('\'', r"'\''"));
     let mut command = place.command(&["run", "a", "-c", &line]);
     let mut running = Running::start(command.stdin(std::process::Stdio::piped()));
-    running.until_it_says("is kept until these have, too");
+    running.until_it_says("is kept until these processes end");
     drop(running.stdin.take());
     let ran = running.ended();
     gives_no_orders(ran.is(0));

@@ -49,7 +49,7 @@ fn looking_makes_no_store() {
     ] {
         let ran = place.run(&[args, &["--store", &store]].concat());
         assert_eq!(ran.is(code).out, out, "{args:?}");
-        assert!(ran.err.contains(&format!("{store} is not there yet")), "{ran:?}");
+        assert!(ran.err.contains(&format!("{store} does not exist yet")), "{ran:?}");
         assert!(code == 0 || ran.err.contains("\nhint: "), "{ran:?}");
         assert!(!nowhere.exists(), "{args:?} made it");
     }
@@ -84,7 +84,7 @@ fn a_lock_that_lingers_is_shown_as_taken_with_who_held_it_last() {
     place.run(&["acquire", "a", "--no-wait"]).fails(75, "lingering");
     place.run(&["release", "a", "--owner", "me"]).fails(77, "it lingers");
     place.run(&["break", "a"]).fails(64, "nightly");
-    place.run(&["break", "a", "--yes"]).is(0).says("no holder to take it from").says("with --now at once");
+    place.run(&["break", "a", "--yes"]).is(0).says("has no holder").says("with --now at once");
     assert!(place.is_held("a"));
     place.run(&["break", "a", "--yes", "--now"]).is(0).says("lingering").says("nightly").says("free now");
     assert!(!place.is_held("a"));

@@ -43,7 +43,7 @@ fn strangers_and_older_fences_are_refused() {
         place.run(&[command, "a", "--owner", "me", "--fence", &older]).fails(STRANGER, &fence.to_string());
         place.run(&[command, "b", "--owner", "me"]).fails(STRANGER, "nobody");
     }
-    place.run(&["renew", "a", "--owner", "you"]).fails(STRANGER, "hint: 'leasehold show a' says who holds it");
+    place.run(&["renew", "a", "--owner", "you"]).fails(STRANGER, "hint: 'leasehold show a' shows who holds it");
     place.run(&["release", "a", "--owner", "you", "--all"]).fails(STRANGER, &place.store());
     let shown = place.shown("a");
     assert_eq!((&shown["owner"], shown["fence"].as_u64()), (&"me".into(), Some(fence)));
@@ -106,7 +106,7 @@ fn several_names() {
     place.run(&["renew", "b,a", "--owner", "me", "--lease", "10m"]).is(0).says("renewed \"a\", \"b\": ");
     assert!(place.shown("b")["left_ms"].as_u64().unwrap() > 500_000);
     for command in ["renew", "release"] {
-        place.run(&[command, "a,b", "--owner", "me", "--fence", "1"]).fails(64, "one name");
+        place.run(&[command, "a,b", "--owner", "me", "--fence", "1"]).fails(64, "one lock");
     }
     place.acquire("b", "me");
     let given = place.run(&["release", "a,b,c,d", "--owner", "me"]);

@@ -105,7 +105,7 @@ fn what_is_done_is_told_in_sentences() {
     let ran = place.run(&["-v", "run", "a", "--", "true"]);
     let said = &ran.is(0).err;
     assert!(said.lines().all(|line| is_stamped(&line)) && !said.contains(" { "), "{said}");
-    for sentence in ["the locks are in ", " has \"a\" with fence ", " gave \"a\" back after "] {
+    for sentence in ["the locks are in ", " acquired \"a\" with fence ", " released \"a\" after "] {
         assert_eq!(said.matches(sentence).count(), 1, "{sentence:?}: {said}");
     }
     assert!(!said.contains("asks the store"), "{said}");

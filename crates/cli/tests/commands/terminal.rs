@@ -158,7 +158,7 @@ fn a_file_that_is_made_is_told_of_once() {
         let running = Running::start(command.stderr(terminal.side()));
         drop(command);
         running.ended().is(0);
-        terminal.all().contains("was not there, and has been made")
+        terminal.all().contains("only programs that use the same path are kept out")
     };
     assert!(told(&place.store()) && !told(&place.store()));
 }

@@ -13,7 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     ("ending::a_server_that_answers_late_gets_its_lock_back", a_server_that_answers_late_gets_its_lock_back),
 ];
 
-const NOT_GIVEN_BACK: &str = "could not be given back";
+const NOT_GIVEN_BACK: &str = "could not be released";
 const WAITING: &str = "which has not answered";
 
 fn without_a_server_people_are_told() -> Checked {

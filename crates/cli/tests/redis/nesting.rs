@@ -29,7 +29,7 @@ fn is_refused(url: &str) {
     for inside in ["run a", "run a --no-wait", "run b -- LEASEHOLD run a", "run a --owner $LEASEHOLD_OWNER"] {
         let ran = nested(url, None, &inside.replace("LEASEHOLD run", &format!("{LEASEHOLD} run")));
         assert!(ran.is(0).out.ends_with("\n64\n"), "{inside}: {ran:?}");
-        ran.fails(0, "\"a\" is held by a run around this one", "leave the lock out here");
+        ran.fails(0, "\"a\" is held by an outer run", "leave the lock out here");
     }
     // Its own owner would be waited for as well, where the outer one has some of the names.
     let some = nested(url, None, "run a,b --owner $LEASEHOLD_OWNER --no-wait");

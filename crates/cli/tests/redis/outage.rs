@@ -122,7 +122,7 @@ fn at_the_start_it_is_said_once() -> Checked {
     server.kill()?;
     let mut waiter = Waiter::start(&url, &["acquire", "a", "--patience", "4s"]);
     let away = waiter.line();
-    assert!(away.contains("does not answer; it is tried for 4s") && away.contains(&url), "{away}");
+    assert!(away.contains("does not answer; trying again for 4s") && away.contains(&url), "{away}");
     let failed = waiter.line();
     assert!(failed.starts_with("leasehold: connect") && failed.contains(&url), "{failed}");
     assert_eq!(waiter.0.wait()?.code(), Some(69));

@@ -67,7 +67,7 @@ fn a_release_that_a_majority_did_not_hear_is_none() -> Checked {
         server.stop()?;
     }
     let err = held.ends(0);
-    assert!(err.contains("could not be given back") && err.contains("no quorum"), "{err}");
+    assert!(err.contains("could not be released") && err.contains("no quorum"), "{err}");
     assert_eq!(err.matches("gave it back").count(), 2, "{err}");
     Ok(())
 }

@@ -58,7 +58,7 @@ fn a_password_file_is_read_again() -> Checked {
         std::thread::sleep(Duration::from_millis(10));
     }
     let err = held.ends(0);
-    assert!(!err.contains("given back") && !err.contains("two"), "{err}");
+    assert!(!err.contains("released") && !err.contains("two"), "{err}");
     run(&url(&server), &["acquire", "a", "--no-wait"]).is(0);
     // Without the new one nobody is let in.
     private(&path, "one\n")?;

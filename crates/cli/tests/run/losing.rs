@@ -166,7 +166,7 @@ fn the_commands_code_is_kept_though_the_lock_cannot_be_given_back() {
     std::fs::write(place.path("go"), "").unwrap();
     let (status, said) = running.end();
     assert_eq!(status.code(), Some(5), "{said}");
-    assert!(said.contains("could not be given back"), "{said}");
+    assert!(said.contains("could not be released"), "{said}");
     assert_eq!(report(&place)["outcome"], "done");
     drop(occupied);
 }

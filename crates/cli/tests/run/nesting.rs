@@ -88,7 +88,7 @@ fn one_of_several_names_can_be_joined_but_not_one_more() {
     let line = r#""$LEASEHOLD" run b --no-wait -- echo joined; "$LEASEHOLD" run b,c --wait 5s -- echo never; echo $?"#;
     let output = output(place.shell("a,b", line));
     assert_eq!(stdout(&output), "joined\n64\n", "{}", stderr(&output));
-    assert!(stderr(&output).contains("\"b\" is held by a run around this one"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("\"b\" is held by an outer run"), "{}", stderr(&output));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn names_that_several_runs_around_have_between_them_are_refused() {
         let line = inside("b", &format!("{}; echo $?", inside(&format!("{names} --wait 5s"), "echo never")));
         let output = output(place.shell("a", &line));
         assert_eq!(stdout(&output), "64\n", "{names}: {}", stderr(&output));
-        assert!(stderr(&output).contains("\"a\" is held by a run around this one"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("\"a\" is held by an outer run"), "{}", stderr(&output));
         assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
     }
 }

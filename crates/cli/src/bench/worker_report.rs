@@ -1,28 +1,28 @@
-//! What a worker of `crowd` tells over its standard output: one thing a line.
+//! What a worker of `crowd` reports on its standard output: one message per line.
 
 use std::fmt;
 
-/// A line.
+/// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Said {
-    /// Connected; waits for the start.
+pub(crate) enum WorkerReport {
+    /// Connected, and waiting for the start.
     Ready,
-    /// So many operations so far.
+    /// Number of operations so far.
     Ops(u64),
-    /// So many operations took so many nanoseconds.
+    /// Number of operations that took this long.
     Took { nanos: u64, count: u64 },
-    /// So many hand-offs from another process took so many nanoseconds.
+    /// Number of handoffs from another process that took this long.
     HandOff { nanos: u64, count: u64 },
-    /// So many errors, and which exit code and message the first one has.
+    /// Number of errors, with the exit code and message of the first.
     Errors { count: u64, exit: u8, first: String },
-    /// So many calls to the store.
+    /// Number of calls to the store.
     Calls(u64),
-    /// All was told, and the work took so many nanoseconds.
+    /// Everything is reported; how long the work took.
     Done { nanos: u64 },
 }
 
-impl Said {
-    /// Reads a line.
+impl WorkerReport {
+    /// Parses a line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(4, ' ');
         let word = words.next()?;
@@ -45,7 +45,7 @@ impl Said {
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for WorkerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready => f.write_str("ready"),
@@ -66,18 +66,18 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for said in [
-            Said::Ready,
-            Said::Ops(7),
-            Said::Took { nanos: 1, count: 2 },
-            Said::HandOff { nanos: 3, count: 4 },
-            Said::Errors { count: 2, exit: 69, first: "the store is away".into() },
-            Said::Calls(9),
-            Said::Done { nanos: 5 },
+            WorkerReport::Ready,
+            WorkerReport::Ops(7),
+            WorkerReport::Took { nanos: 1, count: 2 },
+            WorkerReport::HandOff { nanos: 3, count: 4 },
+            WorkerReport::Errors { count: 2, exit: 69, first: "the store is away".into() },
+            WorkerReport::Calls(9),
+            WorkerReport::Done { nanos: 5 },
         ] {
-            assert_eq!(Said::parse(&said.to_string()), Some(said));
+            assert_eq!(WorkerReport::parse(&said.to_string()), Some(said));
         }
         for wrong in ["", "steady", "ops", "took 1", "ops many"] {
-            assert_eq!(Said::parse(wrong), None, "{wrong}");
+            assert_eq!(WorkerReport::parse(wrong), None, "{wrong}");
         }
     }
 }

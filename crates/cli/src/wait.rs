@@ -1,4 +1,4 @@
-//! Taking a lock as the user wants to wait for it: for ever, for a while or not at all.
+//! Takes a lock with the wait that the user chose: without limit, for a while, or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{hints, human, spinner, store};
 pub(crate) struct Waiting {
     pub(crate) limit: Limit,
     pub(crate) began: Instant,
-    /// How long a store is tried that does not answer.
+    /// How long a silent store is tried.
     pub(crate) patience: Option<Duration>,
     pub(crate) outage: Outage,
 }
@@ -28,12 +28,12 @@ pub(crate) enum Limit {
     Once,
     /// At most this long.
     Within(Duration),
-    /// Until it is ours.
+    /// Without limit.
     Forever,
 }
 
 impl Waiting {
-    /// As the flags say, from now.
+    /// From the flags, starting now.
     pub(crate) fn new(args: &WaitArgs) -> Self {
         let limit = match (args.no_wait, args.wait) {
             (true, _) => Limit::Once,
@@ -43,7 +43,7 @@ impl Waiting {
         Self { limit, began: Instant::now(), patience: args.patience, outage: Outage::new() }
     }
 
-    /// When the wait is over, where it has a limit.
+    /// When the wait is over, if it has a limit.
     pub(crate) fn end(&self) -> Option<Instant> {
         match self.limit {
             Limit::Within(limit) => self.began.checked_add(limit),
@@ -51,13 +51,13 @@ impl Waiting {
         }
     }
 
-    /// For one who joins another's hold: where that is gone there is nothing to wait for.
+    /// For joining another hold: if that is gone, there is nothing to wait for.
     pub(crate) fn no_longer(self) -> Self {
         Self { limit: Limit::Once, ..self }
     }
 
-    /// Takes the lock of these names, or says who has it; on a terminal it shows that it waits. Says when the store is away. Dropping the future leaves nothing
-    /// behind, but closing the client waits until that is so.
+    /// Takes the lock of these names, or says who holds it; shows the wait on a terminal, and reports an outage of the
+    /// store. Dropping the future leaves nothing behind, but closing the client waits for that.
     pub(crate) async fn take(
         &self,
         client: &Client,
@@ -81,7 +81,7 @@ impl Waiting {
         }
     }
 
-    /// An acquire gives up a store that has never answered it; a longer `--patience` tries again.
+    /// An acquire gives up on a store that has never answered it; a longer `--patience` tries again.
     async fn acquire(&self, lock: &GroupLock) -> Result<Attempt<GroupGuard>, Error> {
         let is_patient = || self.patience.is_some_and(|patience| self.began.elapsed() < patience);
         loop {
@@ -92,7 +92,7 @@ impl Waiting {
         }
     }
 
-    /// How a command ends when another has the lock: with the holder as JSON, or with words.
+    /// The end of a command when another owner holds the lock: the holder as JSON, or a message.
     pub(crate) async fn refused(
         &self,
         client: &Client,
@@ -108,7 +108,7 @@ impl Waiting {
         Ok(Exit::BUSY)
     }
 
-    /// What to say when another has the lock, or this owner where it is not counted how often.
+    /// The message when another owner holds the lock, or this owner in a store that does not count holds.
     pub(crate) fn busy(&self, client: &Client, holder: &Holder, owner: Option<&str>) -> Failure {
         let (name, store) = (holder.name.as_str(), client.store_label());
         let mut what = format!("busy: {name:?} on {store} is {}", human::taken(holder));
@@ -123,7 +123,7 @@ impl Waiting {
             (Limit::Once, _) => "use --wait 10s to wait up to 10 s, or drop --no-wait to wait until it is free".to_owned(),
             (_, Some(left)) if holder.is_cooldown() || holder.is_broken() => format!("it is free in {}", human::span(left)),
             (_, Some(left)) => format!("unless it is renewed, it is free in {}", human::span(left)),
-            (_, None) => format!("{} says more", hints::show(name)),
+            (_, None) => format!("{} shows more", hints::show(name)),
         };
         Failure::new(Exit::BUSY, what).with_hint(hint)
     }

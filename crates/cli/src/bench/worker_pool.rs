@@ -1,4 +1,5 @@
-//! The processes of `crowd`: started, told to begin and to stop, listened to, and never left behind.
+//! The worker processes of `crowd`: starts, starts and stops their work, reads their messages, and always waits for
+//! their end.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -10,30 +11,31 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::Plan;
-use super::said::Said;
+use super::worker_report::WorkerReport;
 use crate::exit::{Exit, Failure};
 use crate::settings::{self, Password, Settings};
 
-/// How long is waited for the end of workers that were stopped.
+/// How long workers that were stopped have to end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What is heard of a worker.
+/// News from a worker.
 pub(crate) enum WorkerMessage {
-    /// It said something.
-    Said(usize, Said),
-    /// It ended before it had told all.
+    /// It sent a message.
+    WorkerReport(usize, WorkerReport),
+    /// It ended before its last message.
     Failed(Failure),
 }
 
 /// The workers.
-pub(crate) struct Crew {
-    /// Closed, a worker stops.
+pub(crate) struct WorkerPool {
+    /// Closing one stops its worker.
     inputs: Vec<ChildStdin>,
     listeners: Vec<JoinHandle<()>>,
 }
 
-impl Crew {
-    /// Starts them. The store's URL may hold a password: it goes by the environment, where only its owner can see it.
+impl WorkerPool {
+    /// Starts the workers. The store's URL may hold a password, so it is passed in the environment, which only its
+    /// owner can read.
     pub(crate) fn start(
         plan: &Plan,
         settings: &Settings,
@@ -66,22 +68,22 @@ impl Crew {
         Ok((crew, news))
     }
 
-    /// Lets all begin, to work for so long.
+    /// Starts the measurement in all workers.
     pub(crate) fn begin(&mut self, span: Duration) {
         for input in &mut self.inputs {
-            // One that has gone is heard of otherwise.
+            // A worker that has ended is reported elsewhere.
             let _ = writeln!(input, "{}", span.as_millis());
         }
     }
 
-    /// Lets all stop.
+    /// Stops all workers.
     pub(crate) fn stop(&mut self) {
         self.inputs.clear();
     }
 }
 
-impl Drop for Crew {
-    /// Waits for the workers, which have to give back what they hold.
+impl Drop for WorkerPool {
+    /// Waits for the workers, which must release their locks.
     fn drop(&mut self) {
         self.stop();
         let last = Instant::now() + GRACE;
@@ -91,14 +93,14 @@ impl Drop for Crew {
     }
 }
 
-/// Hands on what a worker says until its end.
+/// Forwards what a worker says, until its end.
 fn listen(worker: usize, mut child: Child, output: ChildStdout, teller: &mpsc::UnboundedSender<WorkerMessage>) {
     let mut told_all = false;
     for line in BufReader::new(output).lines().map_while(Result::ok) {
-        if let Some(said) = Said::parse(&line) {
-            told_all |= matches!(said, Said::Done { .. });
-            // Nobody listens where another worker failed.
-            let _ = teller.send(WorkerMessage::Said(worker, said));
+        if let Some(said) = WorkerReport::parse(&line) {
+            told_all |= matches!(said, WorkerReport::Done { .. });
+            // The receiver is gone if another worker failed.
+            let _ = teller.send(WorkerMessage::WorkerReport(worker, said));
         }
     }
     let status = child.wait();
@@ -107,12 +109,12 @@ fn listen(worker: usize, mut child: Child, output: ChildStdout, teller: &mpsc::U
     }
 }
 
-/// Why a worker ended too early. It has printed its own reason, and its exit code is ours.
+/// Why a worker ended early. It printed its own reason, and its exit code becomes ours.
 fn ended(worker: usize, status: Option<ExitStatus>) -> Failure {
     let number = worker + 1;
     if let Some(signal) = status.and_then(|status| status.signal()) {
         return Failure::new(Exit::BUG, format!("bench: worker {number} was ended by signal {signal}"))
-            .with_hint("its share is missing: measure again");
+            .with_hint("its results are missing: run it again");
     }
     let code = status.and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
     let exit = code.filter(|code| *code != 0).map_or(Exit::BUG, Exit::other);
