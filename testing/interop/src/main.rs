@@ -4,7 +4,7 @@ mod bench;
 mod cases;
 mod clock;
 mod driver;
-mod meeting;
+mod encounter;
 mod monitor;
 mod ours;
 mod peer;

@@ -7,7 +7,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::Failure;
 use crate::cases::{CASES, Case};
-use crate::meeting::Meeting;
+use crate::encounter::Meeting;
 use crate::peer::{PEERS, Peer};
 use crate::table::Found;
 

@@ -10,10 +10,10 @@ mod hints;
 mod hold;
 mod hostile;
 mod json;
-mod looking;
+mod list_and_show;
 mod owners;
-mod printing;
+mod output;
 #[path = "../program/mod.rs"]
 mod program;
 mod terminal;
-mod waiting;
+mod wait_flags;

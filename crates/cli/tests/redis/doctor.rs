@@ -32,7 +32,7 @@ fn a_server_of_its_own_is_fit() -> Checked {
     checks.has("version", "ok", ".");
     checks.has("mode", "ok", "standalone");
     checks.has("persistence", "warn", "forgets every lock");
-    checks.has("eviction", "ok", "no limit");
+    checks.has("eviction", "ok", "no memory limit");
     checks.has("replicas", "ok", "none");
     checks.has("clock", "ok", "ours");
     checks.has("permissions", "ok", "");
@@ -72,7 +72,7 @@ fn eviction() -> Checked {
     let server = Redis::start()?;
     let set = |what, to: &str| server.command(&["CONFIG", "SET", what, to]);
     set("maxmemory-policy", "allkeys-lru")?;
-    run(&url(&server), DOCTOR).is(0).checks().has("eviction", "ok", "no limit");
+    run(&url(&server), DOCTOR).is(0).checks().has("eviction", "ok", "no memory limit");
     set("maxmemory", "100mb")?;
     for policy in ["allkeys-lru", "allkeys-random", "volatile-ttl", "volatile-lfu"] {
         set("maxmemory-policy", policy)?;
@@ -195,7 +195,7 @@ fn who_may_not_ask_is_warned() -> Checked {
     checks.has("mode", "ok", "standalone");
     let checks = run(&url_of(&server, "settings", ""), DOCTOR).is(0).checks();
     checks.has("persistence", "warn", "how often it is synced");
-    checks.has("eviction", "ok", "no limit");
+    checks.has("eviction", "ok", "no memory limit");
     Ok(())
 }
 

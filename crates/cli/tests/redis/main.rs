@@ -4,9 +4,9 @@
 
 mod bad_input;
 mod doctor;
-mod ending;
+mod outage_at_end;
 mod harness;
-mod nesting;
+mod nested_logins;
 mod outage;
 mod places;
 #[path = "../program/mod.rs"]
@@ -25,8 +25,8 @@ fn main() -> ExitCode {
         doctor::CASES,
         bad_input::CASES,
         places::CASES,
-        nesting::CASES,
-        ending::CASES,
+        nested_logins::CASES,
+        outage_at_end::CASES,
         redlock::CASES,
         secrets::CASES,
         outage::CASES,

@@ -176,7 +176,7 @@ fn doctor_finds_servers_fit() -> Checked {
         at.has("mode", "ok", "standalone");
         at.has("persistence", "ok", "does not vote for 1s after a restart");
         at.has("uptime", "ok", "s");
-        at.has("eviction", "ok", "no limit");
+        at.has("eviction", "ok", "no memory limit");
         at.has("replicas", "ok", "none");
         at.has("permissions", "ok", "");
         at.has("scripts", "ok", "");

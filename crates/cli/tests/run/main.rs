@@ -7,16 +7,16 @@ mod flags;
 #[cfg(target_os = "linux")]
 mod gate;
 #[cfg(target_os = "linux")]
-mod guarding;
-mod losing;
-mod nesting;
+mod hindered_guardian;
+mod lock_loss;
+mod nested_runs;
 #[cfg(target_os = "linux")]
 mod others;
-mod passing;
+mod streams;
 #[path = "../program/mod.rs"]
 mod program;
 mod signals;
 #[cfg(target_os = "linux")]
-mod starting;
+mod startup;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 #[cfg(target_os = "linux")]
-mod beating;
+mod heartbeat;
 #[cfg(target_os = "linux")]
 mod compiled;
 #[cfg(target_os = "linux")]
@@ -24,12 +24,12 @@ fn main() {}
 
 #[cfg(target_os = "linux")]
 fn main() {
-    use beating::Kind;
+    use heartbeat::Kind;
     use trial::Fault;
 
     let words: Vec<String> = std::env::args().collect();
-    if words.get(1).is_some_and(|word| word == beating::WORD) {
-        return beating::beat(&words[2], &words[3]);
+    if words.get(1).is_some_and(|word| word == heartbeat::WORD) {
+        return heartbeat::beat(&words[2], &words[3]);
     }
     let mut arguments = libtest_mimic::Arguments::from_args();
     // They mostly wait: more of them than there are cores.

@@ -11,7 +11,7 @@ use leasehold::{Attempt, Client, Error, ErrorKind};
 use leasehold_core::Moment;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::beating::{Kind, WORD};
+use crate::heartbeat::{Kind, WORD};
 use crate::{crowd, program, wall};
 
 /// Nothing here takes longer, on a busy machine too.

@@ -1,27 +1,27 @@
 //! Every case there is, a file a topic.
 
 mod arguments;
-mod cancelling;
-mod closing;
+mod cancellation;
+mod shutdown;
 mod events;
 mod exclusion;
 mod expiry;
 mod fences;
-mod forking;
-mod handing;
+mod fork_safety;
+mod handover;
 mod hints;
-mod holding;
-mod keeping;
+mod holder_actions;
+mod kept_leases;
 mod names;
-mod operating;
-mod passing;
+mod operators;
+mod handoff;
 mod processes;
 mod reentrance;
 mod reference;
-mod releasing;
-mod repeating;
+mod release_rules;
+mod resent_requests;
 mod together;
-mod trying;
+mod wait_limits;
 mod unknown;
 
 use crate::case::Case;
@@ -29,32 +29,32 @@ use crate::case::Case;
 /// Topics and their cases.
 pub const TOPICS: &[(&str, &[Case])] = &[
     ("arguments", arguments::CASES),
-    ("cancelling", cancelling::CASES),
-    ("closing", closing::CASES),
+    ("cancellation", cancellation::CASES),
+    ("shutdown", shutdown::CASES),
     ("events", events::CASES),
     ("exclusion", exclusion::CASES),
     ("expiry", expiry::CASES),
     ("fences", fences::CASES),
-    ("forking", forking::CASES),
+    ("fork_safety", fork_safety::CASES),
     ("hints", hints::CASES),
-    ("handing", handing::CASES),
-    ("holding", holding::CASES),
-    ("keeping", keeping::CASES),
+    ("handover", handover::CASES),
+    ("holder_actions", holder_actions::CASES),
+    ("kept_leases", kept_leases::CASES),
     ("names", names::CASES),
-    ("operating", operating::CASES),
-    ("passing", passing::CASES),
-    ("processes::counting", processes::counting::CASES),
-    ("processes::dropping", processes::dropping::CASES),
+    ("operators", operators::CASES),
+    ("handoff", handoff::CASES),
+    ("processes::counter_file", processes::counter_file::CASES),
+    ("processes::dropped_acquires", processes::dropped_acquires::CASES),
     ("processes::forked", processes::forked::CASES),
     ("processes::killed", processes::killed::CASES),
     ("processes::restless", processes::restless::CASES),
     ("processes::stopped", processes::stopped::CASES),
-    ("processes::told", processes::told::CASES),
+    ("processes::observers", processes::observers::CASES),
     ("reentrance", reentrance::CASES),
     ("reference", reference::CASES),
-    ("releasing", releasing::CASES),
-    ("repeating", repeating::CASES),
+    ("release_rules", release_rules::CASES),
+    ("resent_requests", resent_requests::CASES),
     ("together", together::CASES),
-    ("trying", trying::CASES),
+    ("wait_limits", wait_limits::CASES),
     ("unknown", unknown::CASES),
 ];

@@ -5,13 +5,13 @@
 //! looked at, and it had not come. So a holder was valid from its grant at least until its last such stamp, and one that comes late
 //! to look is never blamed for what it did not see.
 //!
-//! One file a check: [`exclusion`], [`fences`], [`lost_before`], [`told`].
+//! One file a check: [`exclusion`], [`fences`], [`lost_before`], [`loss_signals`].
 
 pub mod exclusion;
 pub mod fences;
-mod lines;
+mod wait_order;
 pub mod lost_before;
-pub mod told;
+pub mod loss_signals;
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -95,7 +95,7 @@ impl History {
     ///
     /// When it cannot be written.
     pub fn hold(&self, hold: &Hold) -> Result<(), Failure> {
-        self.add(&lines::of_hold(hold))
+        self.add(&wait_order::of_hold(hold))
     }
 
     /// Writes that the store forgot something.
@@ -104,7 +104,7 @@ impl History {
     ///
     /// When it cannot be written.
     pub fn forgot(&self, forgot: Forgot) -> Result<(), Failure> {
-        self.add(&lines::of_forgot(forgot))
+        self.add(&wait_order::of_forgot(forgot))
     }
 
     fn add(&self, line: &str) -> Result<(), Failure> {
@@ -143,10 +143,10 @@ impl Story {
     fn read(text: &str) -> Result<Self, Failure> {
         let (mut holds, mut forgot) = (BTreeMap::new(), Vec::new());
         for line in text.lines() {
-            match lines::read(line).ok_or_else(|| format!("no line of a history: {line:?}"))? {
+            match wait_order::read(line).ok_or_else(|| format!("no line of a history: {line:?}"))? {
                 // The later line of a hold has all that the first has.
-                lines::Line::Hold(hold) => drop(holds.insert((hold.who, hold.name.clone(), hold.granted), hold)),
-                lines::Line::Forgot(what) => forgot.push(what),
+                wait_order::Line::Hold(hold) => drop(holds.insert((hold.who, hold.name.clone(), hold.granted), hold)),
+                wait_order::Line::Forgot(what) => forgot.push(what),
             }
         }
         let mut story = Self { holds: BTreeMap::new(), forgot };
@@ -176,7 +176,7 @@ impl Story {
     /// What was wrong.
     pub fn check(&self, promise: Promise) -> Result<(), Failure> {
         for holds in self.holds.values() {
-            told::check(holds, &self.forgot, promise)?;
+            loss_signals::check(holds, &self.forgot, promise)?;
             exclusion::check(holds, &self.forgot, promise)?;
             fences::check(holds, &self.forgot, promise)?;
             lost_before::check(holds, &self.forgot, promise)?;

@@ -16,11 +16,11 @@ fn checked(holds: &[Hold], forgot: &[Forgot]) -> Result<(), String> {
     let mut text = String::new();
     for hold in holds {
         // First as it was granted, then as it ended.
-        text += &format!("{}\n", lines::of_hold(&Hold { valid: None, untold: None, told: None, ..hold.clone() }));
-        text += &format!("{}\n", lines::of_hold(hold));
+        text += &format!("{}\n", wait_order::of_hold(&Hold { valid: None, untold: None, told: None, ..hold.clone() }));
+        text += &format!("{}\n", wait_order::of_hold(hold));
     }
     for forgot in forgot {
-        text += &format!("{}\n", lines::of_forgot(*forgot));
+        text += &format!("{}\n", wait_order::of_forgot(*forgot));
     }
     let story = Story::read(&text).unwrap();
     assert_eq!(story.grants(), holds.len());

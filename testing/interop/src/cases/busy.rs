@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::LONG;
 use crate::Failure;
-use crate::meeting::{BOTH, Meeting};
+use crate::encounter::{BOTH, Meeting};
 
 pub(super) fn each_way(meeting: &mut Meeting) -> Result<String, Failure> {
     for way in BOTH {

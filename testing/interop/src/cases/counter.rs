@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 use super::LONG;
 use crate::Failure;
 use crate::driver::Driver;
-use crate::meeting::Meeting;
+use crate::encounter::Meeting;
 
 /// On each side.
 const WORKERS: usize = 4;

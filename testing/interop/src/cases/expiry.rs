@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{EARLY, LONG};
 use crate::Failure;
 use crate::driver::Taken;
-use crate::meeting::{BOTH, Meeting, Way};
+use crate::encounter::{BOTH, Meeting, Way};
 use crate::peer::{Peer, Waits};
 
 const LEASE: Duration = Duration::from_secs(2);

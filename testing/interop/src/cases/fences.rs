@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::Failure;
 use crate::driver::Driver;
-use crate::meeting::Meeting;
+use crate::encounter::Meeting;
 
 const ROUNDS: usize = 10;
 

@@ -4,14 +4,14 @@ mod busy;
 mod counter;
 mod expiry;
 mod fences;
-mod keeping;
+mod renewed_leases;
 mod stranger;
-mod waking;
+mod wakeup_times;
 
 use std::time::Duration;
 
 use crate::Failure;
-use crate::meeting::Meeting;
+use crate::encounter::Meeting;
 use crate::peer::Peer;
 
 /// Longer than any case takes: a lease that plays no part.
@@ -42,14 +42,14 @@ pub(crate) const CASES: &[Case] = &[
         alone: where_told,
         lacks: nothing,
         objects: Some("before it is released"),
-        run: waking::ours,
+        run: wakeup_times::ours,
     },
     Case {
         name: "wakes it",
         alone: where_told,
         lacks: nothing,
         objects: Some("before it is released"),
-        run: waking::theirs,
+        run: wakeup_times::theirs,
     },
     Case {
         name: "expiry",
@@ -58,13 +58,13 @@ pub(crate) const CASES: &[Case] = &[
         objects: Some("before the lease is over"),
         run: expiry::each_way,
     },
-    Case { name: "kept", alone: never, lacks: nothing, objects: Some("gets what"), run: keeping::each_way },
+    Case { name: "kept", alone: never, lacks: nothing, objects: Some("gets what"), run: renewed_leases::each_way },
     Case {
         name: "killed",
         alone: never,
         lacks: without_watchdog,
         objects: Some("before the lease is over"),
-        run: keeping::killed,
+        run: renewed_leases::killed,
     },
     Case { name: "stranger", alone: never, lacks: nothing, objects: None, run: stranger::each_way },
     Case { name: "fences", alone: never, lacks: without_tokens, objects: None, run: fences::grow_across },

@@ -2,7 +2,7 @@
 
 use super::LONG;
 use crate::Failure;
-use crate::meeting::{BOTH, Meeting};
+use crate::encounter::{BOTH, Meeting};
 use crate::monitor::Monitor;
 
 pub(super) fn each_way(meeting: &mut Meeting) -> Result<String, Failure> {

@@ -10,12 +10,12 @@ mod clock;
 mod crowds;
 mod defects;
 mod fence_script;
-mod forgetting;
+mod failover;
 mod holds;
 mod hostile;
 mod keys;
 mod late;
-mod lines;
+mod waitlists;
 mod owners;
 mod paper;
 mod poison;
@@ -24,7 +24,7 @@ mod renewal;
 mod rlock;
 mod scene;
 mod scripts;
-mod sharing;
+mod batches;
 mod stale;
 mod strangers;
 mod votes;
@@ -48,13 +48,13 @@ const TOPICS: [&[scene::Case]; 24] = [
     paper::CASES,
     poison::CASES,
     prefix::CASES,
-    forgetting::CASES,
+    failover::CASES,
     clock::CASES,
     scripts::CASES,
     crowds::CASES,
-    sharing::CASES,
+    batches::CASES,
     late::CASES,
-    lines::CASES,
+    waitlists::CASES,
     stale::CASES,
     strangers::CASES,
     holds::CASES,

@@ -14,7 +14,7 @@ use leasehold_redis::{Config, Redis as Server};
 use tokio::task::JoinSet;
 
 use crate::scene::{Case, Checked, S, block_on, number};
-use crate::sharing::{LAYOUTS, calls};
+use crate::batches::{LAYOUTS, calls};
 
 /// Far more than go at once.
 const MANY: u64 = 400;

@@ -2,13 +2,13 @@
 //!
 //! Each check is also tried on something that goes wrong: there it must object.
 
-pub(super) mod counting;
-pub(super) mod dropping;
+pub(super) mod counter_file;
+pub(super) mod dropped_acquires;
 pub(super) mod forked;
 pub(super) mod killed;
 pub(super) mod restless;
 pub(super) mod stopped;
-pub(super) mod told;
+pub(super) mod observers;
 
 use std::time::Duration;
 

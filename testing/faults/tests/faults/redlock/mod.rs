@@ -1,15 +1,15 @@
 //! Five independent servers, of which some die, forget, or stand still; `redlock:` over them.
 //!
-//! - [`dying`]: as long as three of five are there, everything goes on.
-//! - [`forgetting`]: a server that came back without its memory helps nobody to a second lock.
-//! - [`joining`]: who missed a grant has it soon after.
-//! - [`leaving`]: who was refused has left nothing behind.
+//! - [`outages`]: as long as three of five are there, everything goes on.
+//! - [`data_loss`]: a server that came back without its memory helps nobody to a second lock.
+//! - [`late_votes`]: who missed a grant has it soon after.
+//! - [`refused_clients`]: who was refused has left nothing behind.
 //! - [`settings`]: what is refused before it does harm.
 
-mod dying;
-mod forgetting;
-mod joining;
-mod leaving;
+mod outages;
+mod data_loss;
+mod late_votes;
+mod refused_clients;
 mod settings;
 
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ use leasehold_faults::servers::redis::Settings;
 use crate::{Checked, Proof};
 
 pub(crate) fn cases() -> impl Iterator<Item = &'static Proof> {
-    let cases = dying::CASES.iter().chain(forgetting::CASES).chain(joining::CASES);
-    cases.chain(leaving::CASES).chain(settings::CASES)
+    let cases = outages::CASES.iter().chain(data_loss::CASES).chain(late_votes::CASES);
+    cases.chain(refused_clients::CASES).chain(settings::CASES)
 }
 
 const SERVERS: usize = 5;

@@ -12,9 +12,9 @@ use leasehold_faults::servers::redis::Settings;
 use crate::scene::{Case, Checked, LIMIT, MS, S, block_on, client, eventually, left, number};
 
 pub(crate) const CASES: &[Case] = &[
-    ("forgetting::a_replica_has_what_reached_it", || block_on(a_replica_has_what_reached_it())),
-    ("forgetting::a_replica_grants_again_what_did_not", || block_on(a_replica_grants_again_what_did_not())),
-    ("forgetting::a_lock_that_is_evicted_is_told", || block_on(a_lock_that_is_evicted_is_told())),
+    ("failover::a_replica_has_what_reached_it", || block_on(a_replica_has_what_reached_it())),
+    ("failover::a_replica_grants_again_what_did_not", || block_on(a_replica_grants_again_what_did_not())),
+    ("failover::a_lock_that_is_evicted_is_told", || block_on(a_lock_that_is_evicted_is_told())),
 ];
 
 /// A master and its replica, and a path that leads to one of them, as a name in a network would.

@@ -8,12 +8,12 @@ use leasehold_faults::servers::resp::Reply;
 use leasehold_redis::Redis as Server;
 
 use crate::scene::{Case, Checked, block_on, number};
-use crate::sharing::{LAYOUTS, calls_of};
+use crate::batches::{LAYOUTS, calls_of};
 use crate::stale::{asking, giving, store};
 
 pub(crate) const CASES: &[Case] = &[
-    ("lines::who_was_not_heard_of_for_long_does_not_count", || block_on(who_was_not_heard_of_for_long())),
-    ("lines::only_the_first_one_tells_as_it_leaves", || block_on(only_the_first_one_tells_as_it_leaves())),
+    ("waitlists::who_was_not_heard_of_for_long_does_not_count", || block_on(who_was_not_heard_of_for_long())),
+    ("waitlists::only_the_first_one_tells_as_it_leaves", || block_on(only_the_first_one_tells_as_it_leaves())),
 ];
 
 const LINE: &str = "leasehold_line:{n1}";

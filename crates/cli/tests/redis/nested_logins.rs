@@ -9,11 +9,11 @@ use leasehold_faults::servers::redis::Settings;
 use crate::harness::{Case, Checked, Ran, keys, run, run_with, url, url_of};
 
 pub(crate) const CASES: &[Case] = &[
-    ("nesting::where_holds_are_not_counted_it_is_refused", where_holds_are_not_counted_it_is_refused),
-    ("nesting::one_inside_logs_in_by_the_password_file", one_inside_logs_in_by_the_password_file),
-    ("nesting::behind_another_prefix_it_is_another_lock", behind_another_prefix_it_is_another_lock),
-    ("nesting::in_another_layout_it_is_another_lock", in_another_layout_it_is_another_lock),
-    ("nesting::a_server_is_one_by_whichever_address", a_server_is_one_by_whichever_address),
+    ("nested_logins::where_holds_are_not_counted_it_is_refused", where_holds_are_not_counted_it_is_refused),
+    ("nested_logins::one_inside_logs_in_by_the_password_file", one_inside_logs_in_by_the_password_file),
+    ("nested_logins::behind_another_prefix_it_is_another_lock", behind_another_prefix_it_is_another_lock),
+    ("nested_logins::in_another_layout_it_is_another_lock", in_another_layout_it_is_another_lock),
+    ("nested_logins::a_server_is_one_by_whichever_address", a_server_is_one_by_whichever_address),
 ];
 
 const LEASEHOLD: &str = crate::program::PATH;

@@ -15,14 +15,14 @@ const MANY: usize = 400;
 pub(crate) const LAYOUTS: [&str; 2] = ["redisson", "plain"];
 
 pub(crate) const CASES: &[Case] = &[
-    ("sharing::many_of_one_moment_share_calls", || block_on(many_of_one_moment_share_calls())),
-    ("sharing::what_is_not_ordinary_hurts_no_other", || block_on(what_is_not_ordinary_hurts_no_other())),
-    ("sharing::whoever_lacks_rights_for_one_name_gets_the_others", || block_on(rights_for_some_names())),
-    ("sharing::whoever_waits_is_told_of_each", || block_on(whoever_waits_is_told())),
-    ("sharing::what_is_dropped_is_taken_back", || block_on(what_is_dropped_is_taken_back())),
-    ("sharing::fences_go_on_from_larger_ones", || block_on(fences_go_on_from_larger_ones())),
-    ("sharing::scripts_that_are_forgotten_are_sent_again", || block_on(scripts_that_are_forgotten())),
-    ("sharing::a_server_that_goes_leaves_nobody_waiting", || block_on(a_server_that_goes())),
+    ("batches::many_of_one_moment_share_calls", || block_on(many_of_one_moment_share_calls())),
+    ("batches::what_is_not_ordinary_hurts_no_other", || block_on(what_is_not_ordinary_hurts_no_other())),
+    ("batches::whoever_lacks_rights_for_one_name_gets_the_others", || block_on(rights_for_some_names())),
+    ("batches::whoever_waits_is_told_of_each", || block_on(whoever_waits_is_told())),
+    ("batches::what_is_dropped_is_taken_back", || block_on(what_is_dropped_is_taken_back())),
+    ("batches::fences_go_on_from_larger_ones", || block_on(fences_go_on_from_larger_ones())),
+    ("batches::scripts_that_are_forgotten_are_sent_again", || block_on(scripts_that_are_forgotten())),
+    ("batches::a_server_that_goes_leaves_nobody_waiting", || block_on(a_server_that_goes())),
 ];
 
 async fn with(server: &Redis, layout: &str) -> Result<Client, leasehold_faults::Failure> {

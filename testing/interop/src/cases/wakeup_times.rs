@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::LONG;
 use crate::Failure;
 use crate::driver::{Driver, Taken};
-use crate::meeting::{Meeting, Way};
+use crate::encounter::{Meeting, Way};
 use crate::monitor::Monitor;
 use crate::peer::{Peer, Waits};
 

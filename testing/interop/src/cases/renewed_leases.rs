@@ -6,7 +6,7 @@ use super::{EARLY, LONG};
 use crate::Failure;
 use crate::clock::now_us;
 use crate::driver::{Driver, KEEP, Taken};
-use crate::meeting::{BOTH, Meeting, Way};
+use crate::encounter::{BOTH, Meeting, Way};
 use crate::peer::Waits;
 
 /// Several leases long.
