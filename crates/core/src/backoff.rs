@@ -8,7 +8,7 @@ pub const RECHECK: Duration = Duration::from_secs(1);
 pub const RECHECK_SURE: Duration = Duration::from_secs(10);
 /// The shortest time for which a process that had its turn lets others go first.
 const GIVE_WAY_MIN: Duration = Duration::from_millis(1);
-/// And the longest: whoever is on the list may as well be dead.
+/// And the longest: the next client on the list may be dead.
 const GIVE_WAY_MAX: Duration = Duration::from_millis(250);
 const SPIN_MIN: Duration = Duration::from_millis(1);
 const SPIN_MAX: Duration = Duration::from_millis(200);
@@ -73,7 +73,7 @@ pub fn yield_pause(round_trip: Duration, turns: u32) -> Duration {
     grown(first, turns, GIVE_WAY_MAX.max(first))
 }
 
-/// What is usual, after one more was seen.
+/// The smoothed duration, with one more measurement.
 pub fn smoothed(usual: Duration, seen: Duration) -> Duration {
     if usual.is_zero() { seen } else { (usual * 7 + seen) / 8 }
 }

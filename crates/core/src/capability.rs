@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Consistency {
-    /// Consistent: it rather stands still than grant twice.
+    /// Consistent: it blocks rather than grant twice.
     Cp,
     /// Available: it goes on, and a failover may lose a grant.
     Ap,
@@ -38,7 +38,7 @@ pub struct Capability {
     pub fencing: Fencing,
     /// The lost signal comes before another owner can hold the lock.
     pub lost_before: bool,
-    /// News of releases reach waiters; without it they ask again after growing pauses.
+    /// Waiters are notified of releases; without it they ask again after growing pauses.
     pub hints: bool,
     /// Waiting clients are kept in a list, and a release tells how many there are and hints its head.
     pub waiters: bool,
@@ -60,7 +60,7 @@ pub struct Capability {
     pub lease_min: Duration,
     /// The longest lease.
     pub lease_max: Duration,
-    /// What to do who needs a longer one, where that is for the user to say.
+    /// Hint shown when a longer lease is requested.
     pub longer_leases: Option<&'static str>,
 }
 

@@ -21,13 +21,13 @@ pub enum ErrorKind {
     Unfit,
     /// The lease was lost: its time ended, or the store no longer has it.
     Lost,
-    /// Whoever asked does not hold the lock.
+    /// The caller does not hold the lock.
     NotHolder,
     /// This owner already holds one of the names that were to be taken together, and not all of them; or all, in this very client.
     AlreadyHeld,
     /// The client was closed.
     Closed,
-    /// The process was forked after the client was made; the child must connect anew.
+    /// The process was forked after the client was made; the child must connect again.
     Forked,
     /// A bug of ours.
     Internal,

@@ -1,4 +1,4 @@
-//! Which server a store is, whatever its URL: so that two ways to one server are known to be one.
+//! Which server a store is, independent of its URL: so that two URLs of one server are recognised.
 
 use std::fmt;
 use std::sync::Arc;

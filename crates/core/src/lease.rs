@@ -12,13 +12,13 @@ use crate::time::Moment;
 pub struct Lease {
     /// The name that is held.
     pub name: Name,
-    /// Who holds it, as the store keeps it.
+    /// The owner, as the store keeps it.
     pub owner: StoreOwner,
     /// The fence of its grant.
     pub fence: Fence,
 }
 
-/// Part of a lease given up for clocks that run at different rates.
+/// This part of a lease is given up for clocks that run at different rates.
 const DRIFT_PART: u32 = 100;
 /// And what a clock's granularity may hide.
 const DRIFT_FIXED: Duration = Duration::from_millis(2);
@@ -42,12 +42,12 @@ pub fn to_last(span: Duration) -> Duration {
     span.saturating_add(span / 50).saturating_add(DRIFT_FIXED + REACTION * 2).max(Duration::from_millis(200))
 }
 
-/// When a holder that was told at `told` that its lock is lost has had time to hear of it, and the lock may go to another.
-pub fn noticed(told: Moment) -> Moment {
-    told + REACTION
+/// When a holder that learns at `lost` that its lock is lost has had time to react, and the lock may go to another.
+pub fn noticed(lost: Moment) -> Moment {
+    lost + REACTION
 }
 
-/// When the store's own lease is over for certain, though its clock be the slower one: for giving up on a release.
+/// When the store's own lease is surely over, even if its clock is the slower one: for giving up on a release.
 pub fn surely_over(received: Moment, left: Duration) -> Moment {
     received + left + left / DRIFT_PART + DRIFT_FIXED
 }
@@ -57,7 +57,7 @@ pub fn renew_due(sent: Moment, lease: Duration) -> Moment {
     sent + lease / 3
 }
 
-/// When a renewal that has not been answered is sent again, though its call is still under way: one lost message must not cost the
+/// When a renewal that has not been answered is sent again, while its call is still under way: one lost message must not cost the
 /// lock, however long a call may take.
 pub fn renew_hanging(sent: Moment, lease: Duration) -> Moment {
     sent + (lease / 6).max(RENEW_PAUSE)

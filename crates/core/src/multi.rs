@@ -1,7 +1,8 @@
-//! Several parts, each of one store, taken together: all or none. Which one to try, to wait for or to give back next.
+//! Locks of several stores, taken together, all or none: which store to try, to wait for or to give back next.
 //!
-//! Never does one wait who holds anything: so nobody waits in a circle, whatever is wanted in whatever order. The price is that what was
-//! taken in vain stood in others' way. So whoever is refused again and again stays away for a random while, as long as it stood there.
+//! A task that holds a part never waits for another, so no tasks wait in a circle. The price is that parts which were taken in vain
+//! were in the way of others. So a task that is refused again and again stays away for a random pause, at most in proportion to the
+//! time for which it was in the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,118 +14,118 @@ use crate::error::{Error, ErrorKind};
 use crate::options::Term;
 use crate::time::Moment;
 
-/// From so many refusals on there are pauses.
-const PATIENT: u32 = 3;
-/// A pause is at most so many times as long as was held in vain.
-const LONGER: u32 = 2;
-/// And no longer than this.
-const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// One stands aside for so many times as long as things are usually held,
-const ASIDE: u32 = 4;
-/// but no shorter than this,
-const ASIDE_MIN: Duration = Duration::from_millis(2);
+/// From this many refusals on there are pauses.
+const PAUSES_FROM: u32 = 3;
+/// A pause is at most this many times as long as parts were held in vain,
+const PAUSE_FACTOR: u32 = 2;
 /// and no longer than this.
-const ASIDE_MAX: Duration = Duration::from_millis(250);
-/// Among so many of those who were refused is looked for those who go first.
-const FIRST_OF: usize = 64;
-/// In vain it stands aside for so many times as long: whoever is refused for ever must not keep others away for ever.
-const ASIDE_IN_VAIN: u32 = 32;
-/// So often a fixed lease must have half of its time left when all are had; then it is handed out with what there is.
-const PARTICULAR: u32 = 3;
-/// So often leases may end before all are had.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// A task yields to earlier ones for this many times as long as parts are usually held,
+const YIELD_FACTOR: u32 = 4;
+/// but no shorter than this,
+const YIELD_MIN: Duration = Duration::from_millis(2);
+/// and no longer than this.
+const YIELD_MAX: Duration = Duration::from_millis(250);
+/// Maximum number of refused waiters scanned for priority.
+const MAX_SCANNED: usize = 64;
+/// A task yields in vain for at most this many times as long: one that is always refused must not keep others away for ever.
+const MAX_YIELDS_IN_VAIN: u32 = 32;
+/// This often, a fixed lease must have half of its time left when all parts are held; after that it may have less.
+const MAX_HALF_LEASE_CHECKS: u32 = 3;
+/// How often leases may end before all parts are held.
 const ENDED_MAX: u32 = 10;
 
-/// Those in this process who want several parts, by when they came.
+/// The tasks of this process that want locks of several stores, by their arrival.
 ///
-/// Nobody has a place in any line by it. But some go first: of those who were refused, and were heard of just now, the ones who came
-/// earliest and want nothing of each other's. Whoever wants some of what they want stands aside for a short while: without that, those
-/// who want much would starve among those who want little.
+/// It gives no task a place in any store's line. But some tasks go first: of those that were refused and asked recently, the earliest
+/// ones that want no lock in common. A task that wants one of the same locks yields for a short while: without that, tasks that want
+/// many locks would starve among tasks that want few.
 #[derive(Debug, Default)]
 pub struct GroupQueue {
-    guests: BTreeMap<u64, GroupWaiter>,
-    /// Those who were refused.
+    waiters: BTreeMap<u64, GroupWaiter>,
+    /// Those that were refused.
     refused: BTreeSet<u64>,
-    /// Those who go first, until when, and what they want; none where it is to be found out anew.
+    /// The tasks that go first, until when, and what they want; none if that must be determined again.
     first: Option<Vec<(YieldedPlace, Wants)>>,
     came: u64,
-    /// How long things are held, as far as was seen.
+    /// How long parts are usually held.
     held_for: Duration,
 }
 
-/// When somebody came.
+/// The arrival of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Arrival(u64);
 
-/// To be let go first.
+/// A task that goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct YieldedPlace {
-    /// Who.
+    /// Which task.
     pub before: Arrival,
-    /// Until then, unless it goes sooner.
+    /// Until then, unless it leaves sooner.
     pub until: Moment,
 }
 
-/// A number for each name, sorted. That two names have the same is no harm.
+/// A number for each name, sorted. Two names may have the same number.
 type Wants = SmallVec<[u64; 8]>;
 
 #[derive(Debug)]
 struct GroupWaiter {
     wants: Wants,
-    /// It may go first until then, unless it is heard of again: one who waits in some line for long would keep others away for nothing.
+    /// It may go first until then, unless it asks again: a task that waits in a line for long would keep others away for nothing.
     fresh_until: Moment,
-    /// For how long it stood aside since somebody went whom it had let go first.
+    /// For how long it yielded since a task left to which it had yielded.
     in_vain: Duration,
 }
 
 impl GroupQueue {
-    /// Nobody.
+    /// An empty queue.
     pub const fn new() -> Self {
         let held_for = Duration::ZERO;
-        Self { guests: BTreeMap::new(), refused: BTreeSet::new(), first: None, came: 0, held_for }
+        Self { waiters: BTreeMap::new(), refused: BTreeSet::new(), first: None, came: 0, held_for }
     }
 
-    /// Somebody comes who wants this: a number for each name.
+    /// A task arrives that wants these: a number for each name.
     pub fn enter(&mut self, wants: impl IntoIterator<Item = u64>) -> Arrival {
         let mut wants: Wants = wants.into_iter().collect();
         wants.sort_unstable();
         self.came += 1;
-        self.guests.insert(self.came, GroupWaiter { wants, fresh_until: Moment::default(), in_vain: Duration::ZERO });
+        self.waiters.insert(self.came, GroupWaiter { wants, fresh_until: Moment::default(), in_vain: Duration::ZERO });
         Arrival(self.came)
     }
 
     /// It was refused.
     pub fn refused(&mut self, who: Arrival, now: Moment) {
         let span = self.span();
-        let Some(guest) = self.guests.get_mut(&who.0) else { return };
+        let Some(guest) = self.waiters.get_mut(&who.0) else { return };
         guest.fresh_until = now + span;
         self.refused.insert(who.0);
         self.first = None;
     }
 
-    /// It goes: it has everything, or wants nothing any more.
+    /// It leaves: it has all parts, or gives up.
     pub fn leave(&mut self, who: Arrival) {
-        self.guests.remove(&who.0);
+        self.waiters.remove(&who.0);
         if self.refused.remove(&who.0) {
             self.first = None;
         }
     }
 
-    /// Something was held for so long.
+    /// A part was held for this long.
     pub fn held(&mut self, span: Duration) {
         self.held_for = backoff::smoothed(self.held_for, span);
     }
 
-    /// Whom to let go first, and until when; none where nobody is to be let go first.
+    /// The task to yield to, and until when.
     pub fn stands_aside(&mut self, who: Arrival, now: Moment) -> Option<YieldedPlace> {
         let span = self.span();
         if self.first.as_ref().is_none_or(|first| first.iter().any(|(aside, _)| aside.until <= now)) {
-            self.first = Some(self.those_who_go_first(now));
+            self.first = Some(self.priority(now));
         }
-        let me = self.guests.get_mut(&who.0)?;
+        let me = self.waiters.get_mut(&who.0)?;
         let mut first = self.first.iter().flatten().take_while(|(aside, _)| aside.before < who);
         let aside = first.find(|(_, wants)| overlaps(wants, &me.wants)).map(|(aside, _)| *aside);
-        let aside = aside.filter(|_| me.in_vain < span * ASIDE_IN_VAIN);
-        // Nobody loses its turn by standing aside.
+        let aside = aside.filter(|_| me.in_vain < span * MAX_YIELDS_IN_VAIN);
+        // A task does not lose its turn by yielding.
         let returns = me.fresh_until <= now && self.refused.contains(&who.0);
         me.fresh_until = aside.map_or(now, |aside| aside.until) + span;
         if returns {
@@ -133,22 +134,22 @@ impl GroupQueue {
         aside
     }
 
-    /// It stood aside for so long, until the one that was let go first went, or in vain.
+    /// It yielded for this long: until the task left that went first, or in vain.
     pub fn stood_aside(&mut self, who: Arrival, span: Duration, went: bool) {
-        if let Some(guest) = self.guests.get_mut(&who.0) {
+        if let Some(guest) = self.waiters.get_mut(&who.0) {
             guest.in_vain = if went { Duration::ZERO } else { guest.in_vain + span };
         }
     }
 
-    /// For how long one who is not heard of goes first.
+    /// For how long a task goes first that does not ask again.
     fn span(&self) -> Duration {
-        (self.held_for * ASIDE).clamp(ASIDE_MIN, ASIDE_MAX)
+        (self.held_for * YIELD_FACTOR).clamp(YIELD_MIN, YIELD_MAX)
     }
 
-    fn those_who_go_first(&self, now: Moment) -> Vec<(YieldedPlace, Wants)> {
+    fn priority(&self, now: Moment) -> Vec<(YieldedPlace, Wants)> {
         let mut first: Vec<(YieldedPlace, Wants)> = Vec::new();
-        let refused = self.refused.iter().filter_map(|came| Some((*came, self.guests.get(came)?)));
-        for (came, guest) in refused.filter(|(_, guest)| now < guest.fresh_until).take(FIRST_OF) {
+        let refused = self.refused.iter().filter_map(|came| Some((*came, self.waiters.get(came)?)));
+        for (came, guest) in refused.filter(|(_, guest)| now < guest.fresh_until).take(MAX_SCANNED) {
             if !first.iter().any(|(_, wants)| overlaps(wants, &guest.wants)) {
                 first.push((YieldedPlace { before: Arrival(came), until: guest.fresh_until }, guest.wants.clone()));
             }
@@ -192,11 +193,11 @@ pub struct GroupAcquire {
 }
 
 impl GroupAcquire {
-    /// Of so many parts, which are tried in order.
+    /// For this many parts, which are tried in order.
     pub fn new(parts: usize, seed: u64) -> Self {
         Self {
             held: smallvec![false; parts],
-            // One alone is waited for where it is: there is nothing to give back.
+            // A single part is waited for at once: there is nothing to give back.
             awaited: (parts == 1).then_some(0),
             last: 0,
             giving_back: false,
@@ -207,7 +208,7 @@ impl GroupAcquire {
         }
     }
 
-    /// What to do next: the same until it is told what came of it.
+    /// What to do next: the same until its result is reported.
     pub fn step(&self) -> Step {
         let holds = self.held.iter().any(|held| *held);
         match (self.giving_back && holds, self.pause, self.awaited) {
@@ -225,20 +226,20 @@ impl GroupAcquire {
         self.awaited = None;
     }
 
-    /// A part was not to be had without waiting: it is waited for, alone.
+    /// A part was busy: the task waits for it while it holds nothing.
     pub fn refused(&mut self, part: usize) {
         self.refusals += 1;
         self.awaited = Some(part);
-        // One who holds nothing has nothing to give back, and keeps what it waits for.
+        // A task that holds nothing has nothing to give back, and keeps the part that it waits for.
         self.giving_back = self.held.contains(&true);
     }
 
-    /// All was given back that was held; for so long it was held in vain.
+    /// All parts were given back. They were held in vain for this long.
     pub fn gave_back(&mut self, held_for: Duration) {
         self.held.fill(false);
         self.giving_back = false;
-        if self.refusals >= PATIENT {
-            let longest = u64::try_from((held_for * LONGER).min(PAUSE_MAX).as_nanos()).unwrap_or(u64::MAX);
+        if self.refusals >= PAUSES_FROM {
+            let longest = u64::try_from((held_for * PAUSE_FACTOR).min(PAUSE_MAX).as_nanos()).unwrap_or(u64::MAX);
             self.pause = Some(Duration::from_nanos(self.rng.below(longest)));
         }
     }
@@ -248,14 +249,14 @@ impl GroupAcquire {
         self.pause = None;
     }
 
-    /// All are held, and were looked at: how much is left of each, and for how long it was taken. Answers whether they can be handed
-    /// out. Where not, they are given back, and the one that took so long is taken first.
+    /// All parts are held: how much is left of each lease, and its term. Answers whether the caller can have them. If not, they are given
+    /// back, and the one that took so long is taken first.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] when leases end before all are had again and again.
+    /// [`ErrorKind::Lost`] when leases end before all parts are held, again and again.
     pub fn looked(&mut self, mut parts: impl Iterator<Item = (Option<Duration>, Term)>) -> Result<bool, Error> {
-        let particular = self.ended < PARTICULAR;
+        let particular = self.ended < MAX_HALF_LEASE_CHECKS;
         let is_enough = |(left, term): (Option<Duration>, Term)| match (left, term) {
             (None, _) => false,
             (Some(left), Term::Fixed(lease)) if particular => left >= lease / 2,
@@ -377,7 +378,7 @@ mod tests {
         let mut pursuit = GroupAcquire::new(1, 1);
         let little = (Some(MS), Term::Fixed(10 * MS));
         let turns = (0..).find(|_| pursuit.looked([little].into_iter()).unwrap());
-        assert_eq!(turns, Some(PARTICULAR));
+        assert_eq!(turns, Some(MAX_HALF_LEASE_CHECKS));
     }
 
     #[test]
@@ -424,7 +425,7 @@ mod tests {
             hall.stands_aside(second, Moment::default()).is_some()
         };
         assert!((0..100).all(|_| stands(true)));
-        assert_eq!((0..100).take_while(|_| stands(false)).count(), ASIDE_IN_VAIN as usize - 1);
+        assert_eq!((0..100).take_while(|_| stands(false)).count(), MAX_YIELDS_IN_VAIN as usize - 1);
         assert!(stands(true));
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 /// The longest name, in bytes.
 pub const NAME_MAX_BYTES: usize = 512;
 
-/// What to give instead of a name that is none.
+/// Hint shown for a name that is not allowed.
 const FORM: &str = "a name is 1 to 512 bytes of text without control characters";
 
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Every other character is allowed, and case counts.

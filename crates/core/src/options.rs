@@ -62,7 +62,7 @@ pub struct Options {
     pub wait_mode: WaitMode,
     /// For how long it may be passed on inside this process; zero turns that off. Default: 50 ms.
     pub budget: Duration,
-    /// A word for people who look who holds it. Default: none.
+    /// Human-readable label, shown by `inspect` and `list`. Default: none.
     pub label: Option<Arc<str>>,
 }
 

@@ -40,7 +40,7 @@ impl Owner {
         Self(Kind::Generated(bits))
     }
 
-    /// An owner with an id of the user's, possibly the same in several processes: whoever gives it re-enters.
+    /// An owner with an id of the user's. Every process that gives the same id re-enters.
     ///
     /// # Errors
     ///
@@ -100,9 +100,9 @@ impl fmt::Debug for Owner {
 /// One request of one client. Re-sending it under the same id never grants or counts twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId {
-    /// Who asks.
+    /// The client that asks.
     pub client: ClientId,
-    /// The how-manieth request it is.
+    /// Sequence number, unique per client.
     pub number: u64,
 }
 

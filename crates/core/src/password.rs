@@ -25,7 +25,7 @@ impl PasswordSource {
     ///
     /// # Errors
     ///
-    /// Whatever the source says, such as a file that cannot be read.
+    /// Any error of the source, such as a file that cannot be read.
     pub fn read(&self) -> Result<String, Error> {
         (self.0)()
     }

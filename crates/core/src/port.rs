@@ -20,7 +20,7 @@ use crate::name::{Name, Names};
 use crate::owner::{ClientId, RequestId, StoreOwner};
 use crate::time::{ClockBounds, StoreTime};
 
-/// In which way a name is held.
+/// How a name is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Mode {
@@ -36,7 +36,7 @@ pub enum Mode {
     },
 }
 
-/// Who a holder is, for people: kept beside the lock, decides nothing.
+/// A holder's host, process and label, for people: kept beside the lock, and decides nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct About {
     /// The holder's machine.
@@ -59,7 +59,7 @@ pub struct Acquire {
     pub owner: StoreOwner,
     /// Sent again under the same id, it grants once and answers the same block.
     pub request: RequestId,
-    /// In which way.
+    /// How.
     pub mode: Mode,
     /// For how long.
     pub lease: Duration,
@@ -74,14 +74,14 @@ pub struct Acquire {
     /// The client goes on to wait: put it on the list of waiters where it is busy.
     pub enlist: bool,
     /// The asking process renews it as long as it lives, and nobody uses it after that: a store that can be *certain* that the
-    /// process is gone may end it then. Never set for what is to outlive its process.
+    /// process is gone may end it then. Never set for a lock that is to outlive its process.
     pub kept: bool,
-    /// Who asks, for people.
+    /// The client's host, process and label, for people.
     pub about: Arc<About>,
 }
 
 impl Acquire {
-    /// Takes names for themselves, alone, with one fence each, whatever the time: set the other fields as needed.
+    /// Takes names exclusively, with one fence each and no time limit for the call: set the other fields as needed.
     pub fn new(names: Names, owner: StoreOwner, request: RequestId, lease: Duration) -> Self {
         Self {
             names,
@@ -112,7 +112,7 @@ pub struct Granted {
     pub left: Duration,
 }
 
-/// Who holds a name, as far as the store knows.
+/// The holder of a name, as far as the store knows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// The owner as the store keeps it.
@@ -129,11 +129,11 @@ pub struct Holder {
     pub since: Option<StoreTime>,
     /// Its right was ended by [`Break::AtLeaseEnd`], and its lease has not run out yet.
     pub broken: bool,
-    /// Who it is, for people.
+    /// Its host, process and label, for people.
     pub about: Arc<About>,
 }
 
-/// What became of a request to acquire.
+/// The result of an acquire.
 #[derive(Clone, Debug)]
 pub enum Acquired {
     /// Taken: one entry a name, in the order of the request.
@@ -160,7 +160,7 @@ pub struct Busy {
 /// How a client that was refused hears that a lock may be free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Notification {
-    /// When it has subscribed; a release before that was not told, so it asks again.
+    /// After it has subscribed; it missed a release before that, so it asks again.
     #[default]
     WhenWatched,
     /// Already: a subscription of before covers this name, from the very step that refused. It counts as subscribed.
@@ -190,11 +190,11 @@ pub struct Renew {
     pub hold: Option<RequestId>,
     /// For how long, from its execution. A renewal never shortens a lease.
     pub term: Duration,
-    /// As [`Acquire::kept`]. False takes that back for good: somebody needs it though the process be gone.
+    /// As [`Acquire::kept`]. False takes that back for good: it is needed beyond the process.
     pub kept: bool,
 }
 
-/// What became of a renewal.
+/// The result of a renewal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Renewed {
     /// It holds, with so much left.
@@ -216,7 +216,7 @@ pub enum Renewed {
 pub enum ReleaseScope {
     /// The hold that this request took. Giving it back twice gives it back once.
     Hold(RequestId),
-    /// Any one hold, counted once by this id of the release's own: for those who do not know the request.
+    /// Any one hold, counted once by this id of the release's own: for a client that does not know the request.
     One(RequestId),
     /// Every hold.
     All,
@@ -225,7 +225,7 @@ pub enum ReleaseScope {
 /// A request to give a lock back.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// Who releases, for the list of waiters.
+    /// The client that releases, for the list of waiters.
     pub client: ClientId,
     /// Which name.
     pub name: Name,
@@ -235,7 +235,7 @@ pub struct Release {
     pub fence: Option<Fence>,
     /// Which hold.
     pub scope: ReleaseScope,
-    /// The largest fence of the block that was used, where some were not; what is above it is taken back.
+    /// The largest fence of the block that was used, if some were not; the store takes back those above it.
     pub last_used: Option<Fence>,
     /// Keep others out for this long.
     pub cooldown: Duration,
@@ -244,7 +244,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Gives back the hold of one request, whatever fence it was granted with.
+    /// Gives back the hold of one request, with any fence.
     pub fn hold(name: Name, owner: StoreOwner, id: RequestId) -> Self {
         Self {
             client: id.client,
@@ -259,7 +259,7 @@ impl Release {
     }
 }
 
-/// What became of a release.
+/// The result of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Released {
     /// Free, or lingering.
@@ -323,7 +323,7 @@ impl From<Break> for BreakOptions {
     }
 }
 
-/// What became of a request to break a lock.
+/// The result of a request to break a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Broken {
     /// What the store knew of the name just before.
@@ -360,7 +360,7 @@ pub struct Inspected {
 pub struct Cooldown {
     /// For how long.
     pub left: Duration,
-    /// Who held it last, with no holds and nothing left of its lease, where known.
+    /// The last holder, with no holds and nothing left of its lease, if known.
     pub last: Option<Holder>,
 }
 
@@ -445,7 +445,7 @@ pub trait Store: Send + Sync + 'static {
     /// What this store can do and promise.
     fn capability(&self) -> Capability;
 
-    /// Which server this is, whatever its URL. Asked of the server, where only it knows; the answer holds for as long as the connection
+    /// Which server this is, independent of its URL. The server is asked if only it knows; the answer holds for as long as the connection
     /// that it came over.
     fn identity(&self) -> Call<Result<Identity, Error>>;
 

@@ -30,7 +30,7 @@ const SWEEP_MIN: usize = 128;
 /// How long the record of a name's last fence outlives its lock, where the clock may go back.
 pub const FENCES_KEPT_FOR: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
-/// Waiting clients to be told that a name may be free.
+/// Waiting clients to notify that a name may be free.
 pub type Hints = SmallVec<[(ClientId, Name); 1]>;
 
 /// Lock state and the rules that change it.
@@ -42,11 +42,11 @@ pub struct Reference {
     fences_kept_for: Duration,
     memory: Memory,
     enlisted_for: Duration,
-    /// With this many records those are looked for that nobody will ask for again.
+    /// From this many records on, records that are no longer needed are swept.
     sweep_at: usize,
 }
 
-/// All that is known of a name. A store that keeps rows elsewhere loads one, lets the rules here change it, and saves it.
+/// The record of a name. A store that keeps rows elsewhere loads one, lets the rules here change it, and saves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The largest fence ever given out for this name.
@@ -55,7 +55,7 @@ pub struct Record {
     pub rows: SmallVec<[Row; 1]>,
     /// Nobody may come before this.
     pub cooldown_until: StoreTime,
-    /// Who gave it back as it began to linger.
+    /// The last holder, while the name lingers.
     pub left_by: Option<Box<LeftBy>>,
     /// Clients that wait, in the order they came.
     pub waiters: VecDeque<Waiter>,
@@ -64,7 +64,7 @@ pub struct Record {
 /// One holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Who.
+    /// The owner.
     pub owner: StoreOwner,
     /// The fences of the grant.
     pub block: Block,
@@ -84,14 +84,14 @@ pub struct Row {
     pub broken: bool,
     /// Every hold of it was taken to be kept by its process; see [`Acquire::kept`].
     pub kept: bool,
-    /// Who it is, for people.
+    /// Its host, process and label, for people.
     pub about: Arc<About>,
 }
 
 /// The last holder of a name that lingers: for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftBy {
-    /// Who.
+    /// The owner.
     pub owner: StoreOwner,
     /// The fence of the grant.
     pub fence: Fence,
@@ -99,7 +99,7 @@ pub struct LeftBy {
     pub lease: Duration,
     /// When it was granted.
     pub since: StoreTime,
-    /// Who it is, for people.
+    /// Its host, process and label, for people.
     pub about: Arc<About>,
 }
 
@@ -123,7 +123,7 @@ enum Found {
 /// One client that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Who.
+    /// The client.
     pub client: ClientId,
     /// When it is forgotten if it does not ask again.
     pub until: StoreTime,
@@ -206,7 +206,7 @@ impl Reference {
         names.all(|name| self.records.get(name).is_some_and(|record| record.rows.iter().any(holds)))
     }
 
-    /// Whether a shared owner holds every name already, by whatever requests.
+    /// Whether a shared owner holds every name already, by any requests.
     fn holds_all(&self, now: StoreTime, request: &Acquire) -> bool {
         let ours = |row: &Row| row.expires > now && row.owner == request.owner && !row.broken;
         let held = |name| self.records.get(name).is_some_and(|record| record.rows.iter().any(ours));
@@ -271,7 +271,7 @@ impl Reference {
         rows.iter_mut().find(|row| row.expires > now && row.owner == lease.owner && row.block.first == lease.fence)
     }
 
-    /// Gives a hold back, and says which waiting client should be told.
+    /// Gives a hold back, and says which waiting client to notify.
     pub fn release(&mut self, now: StoreTime, request: &Release) -> (Released, Hints) {
         let nothing = |released| (released, Hints::new());
         let Some(record) = self.records.get_mut(&request.name) else { return nothing(Released::NotHeld) };
@@ -300,8 +300,8 @@ impl Reference {
         (Released::Released { waiters: Some(waiters) }, hints)
     }
 
-    /// Takes a client off a name's list of waiters. If it was the head of the list and the name is free, it may have been told so
-    /// and not come: then the next one is told.
+    /// Takes a client off a name's list of waiters. If it was the head of the list and the name is free, it may have been notified
+    /// and not have come: then the next one is notified.
     pub fn leave(&mut self, now: StoreTime, client: ClientId, name: &Name) -> Hints {
         let Some(record) = self.records.get_mut(name) else { return Hints::new() };
         let was_head = record.waiters.front().is_some_and(|waiter| waiter.client == client);
@@ -311,7 +311,7 @@ impl Reference {
         hints
     }
 
-    /// Who holds a name.
+    /// The holders of a name.
     pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
         match self.records.get(name) {
             Some(record) => record.inspect(now, name),
@@ -334,7 +334,7 @@ impl Reference {
         names.into_iter().map(|name| self.inspect(now, name)).collect()
     }
 
-    /// Takes a lock away from its holder; answers who it was, and who should be told. The fence count is untouched, unless it is to be
+    /// Takes a lock away from its holder; answers who it was, and which clients to notify. The fence count is untouched, unless it is to be
     /// reset. With a fence given, nothing is changed unless that fence holds the lock: a name that is free or lingers is left alone.
     pub fn break_lock(&mut self, now: StoreTime, name: &Name, options: BreakOptions) -> (Broken, Hints) {
         let was = self.inspect(now, name);
@@ -367,12 +367,12 @@ impl Reference {
         (Broken { was, refused: None }, hints)
     }
 
-    /// Takes in what another place knows of a name.
+    /// Inserts the record of a name.
     pub fn put(&mut self, name: Name, record: Record) {
         self.records.insert(name, record);
     }
 
-    /// Hands out what is known of a name, and forgets it.
+    /// Removes the record of a name.
     pub fn take(&mut self, name: &Name) -> Option<Record> {
         self.records.remove(name)
     }
@@ -479,7 +479,7 @@ impl Record {
         }
     }
 
-    /// Only the first one that waits is told.
+    /// Only the first waiting client is notified.
     fn hints(&self, name: &Name) -> Hints {
         self.waiters.iter().take(1).map(|waiter| (waiter.client, name.clone())).collect()
     }
@@ -492,7 +492,7 @@ impl Record {
         self.free_at() <= now && self.waiters.iter().all(|waiter| waiter.until <= now)
     }
 
-    /// Who holds the name.
+    /// The holders of the name.
     pub fn inspect(&self, now: StoreTime, name: &Name) -> Inspected {
         let holders: Vec<_> = self.rows.iter().filter(|row| row.expires > now).map(|row| row.holder(now)).collect();
         let cooldown = (holders.is_empty() && self.cooldown_until > now).then(|| Cooldown {

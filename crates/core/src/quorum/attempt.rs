@@ -12,12 +12,12 @@ use crate::fence::{Block, Fence};
 use crate::port::{Acquire, Answered, Busy, Granted, Release, Reply};
 use crate::time::{Moment, StoreTime};
 
-/// So often the fences may be proposed anew in one attempt.
+/// How many rounds of proposed fences one attempt has.
 const ROUNDS: u32 = 4;
-/// Those who asked at the same time pause for so long at least.
+/// Clients that asked at the same time pause for at least this long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// A majority voted for it: the same grant for each name.
@@ -48,8 +48,8 @@ pub struct Attempt {
     round: u32,
     block: Block,
     ends: Moment,
-    seats: PerServer<ReplicaState>,
-    /// When whoever asked is answered at the latest.
+    replicas: PerServer<ReplicaState>,
+    /// The caller is answered then at the latest.
     answer_by: Moment,
     /// A majority granted this before: it is asked whether it still does.
     repeats: bool,
@@ -66,7 +66,7 @@ struct ReplicaState {
     not_after: StoreTime,
     /// It was asked, and may hold the names for this attempt.
     touched: bool,
-    /// It held them, whatever it said after that.
+    /// It held them at some time.
     had: bool,
     said: Option<ReplicaReply<Vote>>,
 }
@@ -164,7 +164,7 @@ impl Attempt {
         left_out: PerServer<Option<Option<Error>>>,
     ) -> (Self, Vec<Send>) {
         let silent = |error: Option<Error>| Some(error.map_or(ReplicaReply::Silent, ReplicaReply::Failed));
-        let seat = |left_out: Option<Option<Error>>| ReplicaState {
+        let replica = |left_out: Option<Option<Error>>| ReplicaState {
             said: left_out.and_then(silent),
             ..ReplicaState::default()
         };
@@ -175,7 +175,7 @@ impl Attempt {
             block: Block { first: Fence::NONE, len: request.block.max(1) },
             ends: now,
             answer_by: now,
-            seats: left_out.into_iter().map(seat).collect(),
+            replicas: left_out.into_iter().map(replica).collect(),
             request,
             repeats: false,
             decided: false,
@@ -186,14 +186,14 @@ impl Attempt {
         (attempt, sends)
     }
 
-    /// The same ballots once more: whoever granted them says so again, and no other fences are proposed.
+    /// The same ballots once more: servers that granted them say so again, and no other fences are proposed.
     ///
-    /// Silence says nothing against a grant. So the verdict is that it stands, that so many servers do not have it that it cannot, or
-    /// that nothing is known.
+    /// Silence says nothing against a grant. So the verdict is that it stands, that too many servers do not have it, or that nothing
+    /// is known.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Self, Vec<Send>) {
         let round = ROUNDS - 1;
         let mut again = Self { began: now, repeats: true, decided: false, granted: false, round, ..self.clone() };
-        again.seats.iter_mut().for_each(|seat| seat.said = None);
+        again.replicas.iter_mut().for_each(|replica| replica.said = None);
         let sends = again.ask(now, clocks);
         (again, sends)
     }
@@ -205,11 +205,11 @@ impl Attempt {
 
     /// A ballot of another sending may be executed at a server until then, and is not heard of.
     pub(super) fn is_open_until(&mut self, server: usize, until: StoreTime) {
-        let seat = &mut self.seats[server];
-        (seat.touched, seat.open, seat.not_after) = (true, seat.open + 1, seat.not_after.max(until));
+        let replica = &mut self.replicas[server];
+        (replica.touched, replica.open, replica.not_after) = (true, replica.open + 1, replica.not_after.max(until));
     }
 
-    /// Asks everybody who is not known to be unwilling for higher fences than these.
+    /// Asks every server that is not known to refuse for higher fences than these.
     fn propose(&mut self, now: Moment, clocks: &Clocks, above: Fence) -> Vec<Send> {
         self.block.first = clocks.propose(now, above);
         self.ask(now, clocks)
@@ -221,20 +221,21 @@ impl Attempt {
         self.ends = now + limit;
         self.answer_by = self.ends;
         let (round, block) = (self.round, self.block);
-        let mut sends = Vec::with_capacity(self.seats.len());
-        for (server, seat) in self.seats.iter_mut().enumerate() {
-            if matches!(seat.said, Some(ReplicaReply::Failed(_) | ReplicaReply::Silent)) || seat.busy().is_some() {
+        let mut sends = Vec::with_capacity(self.replicas.len());
+        for (server, replica) in self.replicas.iter_mut().enumerate() {
+            if matches!(replica.said, Some(ReplicaReply::Failed(_) | ReplicaReply::Silent)) || replica.busy().is_some()
+            {
                 continue;
             }
             let Some(latest) = clocks.latest(server, now) else {
-                seat.said = Some(ReplicaReply::Silent);
+                replica.said = Some(ReplicaReply::Silent);
                 continue;
             };
             let not_after = latest + limit;
-            seat.said = None;
-            seat.open += 1;
-            seat.touched = true;
-            seat.not_after = seat.not_after.max(not_after);
+            replica.said = None;
+            replica.open += 1;
+            replica.touched = true;
+            replica.not_after = replica.not_after.max(not_after);
             let acquire = Acquire { not_after, seen: Fence::NONE, ..self.request.clone() };
             sends.push(Send { server, round, ballot: Ballot { acquire, block, again: false } });
         }
@@ -251,17 +252,17 @@ impl Attempt {
         sent: Moment,
         reply: Reply<Vote>,
     ) -> Vec<Send> {
-        let seat = &mut self.seats[server];
+        let replica = &mut self.replicas[server];
         let heard = match reply {
             Ok(Answered { result: vote, .. }) => {
-                seat.open = seat.open.saturating_sub(1);
-                seat.had |= matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. });
+                replica.open = replica.open.saturating_sub(1);
+                replica.had |= matches!(vote.voted, Voted::Took { .. } | Voted::Held { .. });
                 ReplicaReply::Answered { sent, answer: vote }
             }
             // It was not sent, or may be executed until its `not_after`.
             Err(error) => {
                 if error.outcome() == Outcome::NotApplied {
-                    seat.open = seat.open.saturating_sub(1);
+                    replica.open = replica.open.saturating_sub(1);
                 }
                 ReplicaReply::Failed(error)
             }
@@ -269,7 +270,7 @@ impl Attempt {
         if round != self.round {
             return Vec::new();
         }
-        seat.said = Some(heard);
+        replica.said = Some(heard);
         if self.decided { Vec::new() } else { self.count(now, clocks) }
     }
 
@@ -278,27 +279,27 @@ impl Attempt {
         if self.decided || now < self.answer_by {
             return Vec::new();
         }
-        for seat in self.seats.iter_mut().filter(|seat| seat.said.is_none()) {
-            seat.said = Some(ReplicaReply::Silent);
+        for replica in self.replicas.iter_mut().filter(|replica| replica.said.is_none()) {
+            replica.said = Some(ReplicaReply::Silent);
         }
         self.count(now, clocks)
     }
 
-    /// When to be told the time again.
+    /// When the next tick is due.
     pub fn wakes(&self) -> Moment {
         if self.decided { Moment::NEVER } else { self.answer_by }
     }
 
-    /// So many more servers must be heard of, at least, before anything can be certain.
+    /// How many more servers must answer, at least, before the result can be certain.
     pub fn awaits(&self) -> usize {
         // It may wait for long: no server's step is to be missed meanwhile.
         if self.repeats {
             return 1;
         }
-        let (servers, majority) = (self.seats.len(), self.rules.majority());
-        let took = self.seats.iter().filter(|seat| seat.votes_for().is_some()).count();
-        let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
-        let unfit = self.seats.iter().filter_map(ReplicaState::unfit).count();
+        let (servers, majority) = (self.replicas.len(), self.rules.majority());
+        let took = self.replicas.iter().filter(|replica| replica.votes_for().is_some()).count();
+        let open = self.replicas.iter().filter(|replica| replica.said.is_none()).count();
+        let unfit = self.replicas.iter().filter_map(ReplicaState::unfit).count();
         let granted = majority.saturating_sub(took);
         let lost = (took + open + 1).saturating_sub(majority);
         // Where servers are left out one more decides that it is lost; what is said then needs others.
@@ -310,13 +311,13 @@ impl Attempt {
     /// Whether a round is lost only because its fences were not taken: then higher ones are proposed.
     fn count(&mut self, now: Moment, clocks: &Clocks) -> Vec<Send> {
         let majority = self.rules.majority();
-        let took = self.seats.iter().filter(|seat| seat.votes_for().is_some()).count();
-        let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
-        let holding = self.seats.iter().filter(|seat| seat.holds()).count();
+        let took = self.replicas.iter().filter(|replica| replica.votes_for().is_some()).count();
+        let open = self.replicas.iter().filter(|replica| replica.said.is_none()).count();
+        let holding = self.replicas.iter().filter(|replica| replica.holds()).count();
         if took >= majority || took + open >= majority || holding < majority || self.round == ROUNDS {
             return Vec::new();
         }
-        let known = self.seats.iter().filter_map(|seat| match &seat.said {
+        let known = self.replicas.iter().filter_map(|replica| match &replica.said {
             Some(ReplicaReply::Answered { answer: Vote { voted: Voted::Held { last, .. }, .. }, .. }) => Some(*last),
             _ => None,
         });
@@ -331,14 +332,14 @@ impl Attempt {
         self.propose(now, clocks, above)
     }
 
-    /// What came of it, once, as soon as it is certain.
+    /// The result, once, as soon as it is certain.
     pub fn verdict(&mut self, now: Moment, rng: &mut Rng) -> Option<Verdict> {
         if self.decided {
             return None;
         }
         let majority = self.rules.majority();
-        let mut ends: PerServer<Moment> = self.seats.iter().filter_map(ReplicaState::votes_for).collect();
-        let open = self.seats.iter().filter(|seat| seat.said.is_none()).count();
+        let mut ends: PerServer<Moment> = self.replicas.iter().filter_map(ReplicaState::votes_for).collect();
+        let open = self.replicas.iter().filter(|replica| replica.said.is_none()).count();
         if ends.len() >= majority {
             (self.decided, self.granted) = (true, true);
             ends.sort_unstable_by(|a, b| b.cmp(a));
@@ -359,10 +360,10 @@ impl Attempt {
         Some(self.refusal(now, rng))
     }
 
-    /// What came of a repeat that no majority has confirmed.
+    /// The result of a repeat that no majority has confirmed.
     fn repeated(&mut self, now: Moment, open: usize, rng: &mut Rng) -> Option<Verdict> {
-        let without = self.seats.iter().filter(|seat| seat.is_without()).count();
-        let is_gone = without > self.seats.len() - self.rules.majority();
+        let without = self.replicas.iter().filter(|replica| replica.is_without()).count();
+        let is_gone = without > self.replicas.len() - self.rules.majority();
         if !is_gone && open > 0 && now < self.answer_by {
             return None;
         }
@@ -381,36 +382,36 @@ impl Attempt {
     /// Whether too few servers answer and vote, as far as is known.
     fn too_few(&self) -> bool {
         let majority = self.rules.majority();
-        let any_busy = self.seats.iter().any(|seat| seat.busy().is_some());
+        let any_busy = self.replicas.iter().any(|replica| replica.busy().is_some());
         self.up() < majority && self.may_be_busy() < majority || !any_busy
     }
 
     fn up(&self) -> usize {
-        self.seats.iter().filter(|seat| seat.is_up()).count()
+        self.replicas.iter().filter(|replica| replica.is_up()).count()
     }
 
-    /// Whoever is asked and says nothing in time is as likely to be busy as to be down.
+    /// A server that does not answer in time is as likely to be busy as to be down.
     fn may_be_busy(&self) -> usize {
-        let slow = |seat: &ReplicaState| seat.touched && matches!(seat.said, Some(ReplicaReply::Silent));
-        self.seats.iter().filter(|seat| seat.busy().is_some() || slow(seat)).count()
+        let slow = |replica: &ReplicaState| replica.touched && matches!(replica.said, Some(ReplicaReply::Silent));
+        self.replicas.iter().filter(|replica| replica.busy().is_some() || slow(replica)).count()
     }
 
     /// Whether nothing would be better later: no majority is without servers that are unfit.
     fn is_hopeless(&self) -> bool {
-        self.seats.iter().filter_map(ReplicaState::unfit).count() > self.seats.len() - self.rules.majority()
+        self.replicas.iter().filter_map(ReplicaState::unfit).count() > self.replicas.len() - self.rules.majority()
     }
 
     fn refusal(&self, now: Moment, rng: &mut Rng) -> Verdict {
         let majority = self.rules.majority();
-        let busy: PerServer<&Busy> = self.seats.iter().filter_map(ReplicaState::busy).collect();
+        let busy: PerServer<&Busy> = self.replicas.iter().filter_map(ReplicaState::busy).collect();
         if self.too_few() {
-            let silent = self.seats.iter().all(ReplicaState::is_silent);
+            let silent = self.replicas.iter().all(ReplicaState::is_silent);
             return Verdict::Failed { error: self.failure(), silent };
         }
         let same = |one: &&Busy| busy.iter().filter(|other| is_same(one, other)).count();
         // A server that recovers may have what was tried there since, and has forgotten who holds it.
         let voting: PerServer<&Busy> =
-            self.seats.iter().filter(|seat| seat.is_up()).filter_map(ReplicaState::busy).collect();
+            self.replicas.iter().filter(|replica| replica.is_up()).filter_map(ReplicaState::busy).collect();
         let told = |one: &&Busy| voting.iter().filter(|other| is_same(one, other)).count();
         let most = busy.iter().copied().max_by_key(|one| (told(one), same(one))).expect("somebody is busy");
         let split = same(&most) < majority;
@@ -425,7 +426,7 @@ impl Attempt {
         busy_of_most.free_in = if split {
             Some(self.pause(now, rng))
         } else {
-            free_in(&busy, majority.saturating_sub(self.seats.len() - busy.len()))
+            free_in(&busy, majority.saturating_sub(self.replicas.len() - busy.len()))
         };
         Verdict::Busy { busy: Box::new(busy_of_most), split }
     }
@@ -440,8 +441,8 @@ impl Attempt {
     }
 
     fn failure(&self) -> Error {
-        let said = self.seats.iter().enumerate().map(|(server, seat)| {
-            let said = match &seat.said {
+        let said = self.replicas.iter().enumerate().map(|(server, replica)| {
+            let said = match &replica.said {
                 Some(ReplicaReply::Answered {
                     answer: Vote { standing: VotingStatus::Recovering { left }, .. },
                     ..
@@ -461,7 +462,7 @@ impl Attempt {
             };
             (server, said)
         });
-        match self.seats.iter().find_map(ReplicaState::unfit) {
+        match self.replicas.iter().find_map(ReplicaState::unfit) {
             Some(error) if self.is_hopeless() => error.clone(),
             _ => self.rules.no_quorum("acquire", Outcome::NotApplied, said),
         }
@@ -469,9 +470,9 @@ impl Attempt {
 
     /// Which servers did not answer in time, for [`Health`](super::Health).
     pub fn silent(&self) -> impl Iterator<Item = (usize, Option<&Error>)> {
-        self.seats.iter().enumerate().filter_map(|(server, seat)| match &seat.said {
-            Some(ReplicaReply::Silent) if seat.touched => Some((server, None)),
-            Some(ReplicaReply::Failed(error)) if seat.touched => Some((server, Some(error))),
+        self.replicas.iter().enumerate().filter_map(|(server, replica)| match &replica.said {
+            Some(ReplicaReply::Silent) if replica.touched => Some((server, None)),
+            Some(ReplicaReply::Failed(error)) if replica.touched => Some((server, Some(error))),
             _ => None,
         })
     }
@@ -483,22 +484,22 @@ impl Attempt {
 
     /// Which servers do not have it, as far as is known, and may vote for it yet.
     pub(super) fn vacant(&self) -> impl Iterator<Item = usize> {
-        self.seats.iter().enumerate().filter(|(_, seat)| seat.is_vacant()).map(|(server, _)| server)
+        self.replicas.iter().enumerate().filter(|(_, replica)| replica.is_vacant()).map(|(server, _)| server)
     }
 
     /// Whether a server was sent any ballot.
     pub(super) fn was_asked(&self, server: usize) -> bool {
-        self.seats[server].touched
+        self.replicas[server].touched
     }
 
     /// Whether every ballot that was sent to a server is answered.
     pub(super) fn is_answered(&self, server: usize) -> bool {
-        self.seats[server].open == 0
+        self.replicas[server].open == 0
     }
 
     /// Until when ballots can still be executed at a server, if so.
     pub(super) fn open_until(&self, server: usize) -> Option<StoreTime> {
-        self.seats[server].open_until()
+        self.replicas[server].open_until()
     }
 
     /// When no ballot of its last round is executed any more.
@@ -508,12 +509,12 @@ impl Attempt {
 
     /// What may be left behind: for each server, none where nothing can be, else until when ballots can still be executed there, if so.
     pub fn traces(&self) -> PerServer<Option<Option<StoreTime>>> {
-        let of = |seat: &ReplicaState| {
-            let open = seat.open_until();
-            let may_have = seat.had || !seat.refused() || open.is_some();
-            (seat.touched && may_have).then_some(open)
+        let of = |replica: &ReplicaState| {
+            let open = replica.open_until();
+            let may_have = replica.had || !replica.refused() || open.is_some();
+            (replica.touched && may_have).then_some(open)
         };
-        self.seats.iter().map(of).collect()
+        self.replicas.iter().map(of).collect()
     }
 
     /// How one of its names is given back.
@@ -541,7 +542,7 @@ fn fence_of(busy: &Busy) -> Option<Fence> {
     busy.holder.as_ref().and_then(|holder| holder.fence)
 }
 
-/// When so many of these are free, if nobody renews.
+/// When this many of these are free, if nobody renews.
 fn free_in(busy: &[&Busy], needed: usize) -> Option<Duration> {
     let mut spans: PerServer<Duration> = busy.iter().map(|busy| busy.free_in.unwrap_or(Duration::MAX)).collect();
     spans.sort_unstable();

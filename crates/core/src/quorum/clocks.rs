@@ -19,12 +19,12 @@ struct Clock {
 }
 
 impl Clocks {
-    /// Of so many servers, not known yet.
+    /// The clocks of this many servers, not known yet.
     pub fn new(servers: usize) -> Self {
         Self((0..servers).map(|_| None).collect())
     }
 
-    /// An answer told the time.
+    /// An answer carried the time.
     pub fn observe(&mut self, server: usize, sent: Moment, came: Moment, at: StoreTime) {
         let newer = self.0[server].is_none_or(|known| sent >= known.sent);
         if newer {

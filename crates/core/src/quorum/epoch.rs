@@ -1,7 +1,7 @@
 //! When a server may vote: not while it may have forgotten what it granted before it lost its memory.
 //!
 //! Every server keeps a record of its birth beside its locks. Where the record is missing, the server lost everything; where it tells of
-//! another run, the server was started again and came back with an older state. Then it is born anew, and does not vote until every
+//! another run, the server was started again and came back with an older state. Then it begins a new epoch, and does not vote until every
 //! lease that it may have forgotten is over.
 
 use std::time::Duration;

@@ -40,7 +40,7 @@ impl Health {
         self.servers[server] = Some(Ailing { failures: failures + 1, not_before: now + pause, error });
     }
 
-    /// Who need not be asked now, and why. Never so many that there is no majority without them: then all are asked.
+    /// The servers that need not be asked now, and why. If there is no majority without them, all are asked.
     pub fn ailing(&self, now: Moment) -> PerServer<Option<Option<Error>>> {
         let ailing = |server: &Option<Ailing>| {
             let ailing = server.as_ref().filter(|ailing| now < ailing.not_before)?;

@@ -46,7 +46,7 @@ impl Hold {
         self.attempt.request().lease
     }
 
-    /// The same ballots once more. Those that asked anew and are not answered are the attempt's own from then on.
+    /// The same ballots once more. Ballots that asked a server to join and are not answered are the attempt's own from then on.
     pub fn repeat(&self, now: Moment, clocks: &Clocks) -> (Attempt, Vec<Send>) {
         let (mut again, sends) = self.attempt.repeat(now, clocks);
         for (server, Rejoin { open, until }) in self.rejoins.iter().enumerate() {
@@ -68,13 +68,13 @@ impl Hold {
     }
 
     /// Servers that do not have what was granted, as far as is known: others had them, or they did not answer in time. They may be asked
-    /// for their vote anew, so that the lock does not rest on a bare majority until it is renewed. Never those that are known to recover,
-    /// and none while it is not known that a majority has it.
+    /// to join it, so that the lock does not rest on a bare majority until it is renewed. Never servers that are known to recover, and
+    /// none while it is not known that a majority has it.
     pub fn vacant(&self) -> impl Iterator<Item = usize> {
         self.attempt.vacant().filter(|_| self.attempt.is_granted())
     }
 
-    /// Asks a server for its vote anew that does not have a lease which a majority has.
+    /// Asks a server that does not have a lease of a majority to join it.
     pub fn ask_anew(
         &mut self,
         rules: &Rules,
@@ -87,7 +87,7 @@ impl Hold {
         let latest = clocks.latest(server, now)?;
         // One that is not answered may be executed after a release; so there is never a second one beside it, and none after a release.
         let Rejoin { open, until } = self.rejoins[server];
-        // A server that is asked anew takes the fences whatever it gave out since: only what a majority has may be asked for so.
+        // A server that joins takes the fences even if it gave out larger ones since: so only a lease of a majority may be joined.
         if !self.attempt.is_granted() || self.released || open.is_some() && latest <= until {
             return None;
         }
@@ -106,7 +106,7 @@ impl Hold {
         Some(Ballot { acquire, block: self.block(), again: true })
     }
 
-    /// A server that was asked anew answered the ballot of this `not_after`, or did not.
+    /// A server that was asked to join answered the ballot of this `not_after`, or failed.
     ///
     /// It may be one from before a repeat: that says nothing of the ballot that is open now.
     pub fn asked_anew(&mut self, server: usize, not_after: StoreTime, now: StoreTime, reply: &Reply<Vote>) {
@@ -234,7 +234,7 @@ mod tests {
         assert!(in_doubt.ask_anew(&rules, 2, &[name()], LEASE, at(300), &clocks).is_none());
     }
 
-    /// A ballot that asked anew before a repeat is answered after the next one was sent.
+    /// A ballot that asked a server to join before a repeat is answered after the next one was sent.
     #[test]
     fn an_answer_from_before_a_repeat_leaves_the_next_ballot_open() {
         let (rules, clocks, mut hold) = granted();

@@ -16,7 +16,7 @@ pub trait Member: Store {
     /// Renews leases, by owner and fence. Never makes one again.
     fn uphold(&self, leases: Vec<Renew>) -> Call<Reply<RenewedVote>>;
 
-    /// Gives back what a ballot took. As [`Store::release`], but nobody is told: who was granted by no majority has kept nobody out.
+    /// Gives back what a ballot took. As [`Store::release`], without hints: a lease without a majority has kept nobody out.
     fn withdraw(&self, request: Release) -> Call<Reply<Released>>;
 }
 

@@ -53,7 +53,7 @@ const LIMIT_PART: u32 = 10;
 /// One thing for each server. Five are usual.
 pub type PerServer<T> = SmallVec<[T; 5]>;
 
-/// What is the same for every call of one quorum.
+/// The settings of a quorum.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The servers, by labels for people.
@@ -80,7 +80,7 @@ impl Rules {
         self.limit.unwrap_or_else(|| LIMIT.min(lease / LIMIT_PART))
     }
 
-    /// Too few: what each server said. What is refused before it is sent is the caller's to mend, whatever the servers are like.
+    /// The error for too few servers, with the answer of each. An error in the arguments is returned as it is: the caller must mend it.
     fn no_quorum<'a>(
         &self,
         operation: &'static str,
@@ -121,7 +121,7 @@ impl Rules {
 }
 
 impl Rules {
-    /// When so many servers vote that they are a majority, where those that answered but do not vote yet are enough for it.
+    /// When a majority of servers votes, if those that answered but do not vote yet are enough for it.
     fn voting_in(&self, votes: usize, mut recovering: Vec<Duration>) -> Option<Duration> {
         recovering.sort_unstable();
         let missing = self.majority().checked_sub(votes)?.checked_sub(1)?;

@@ -10,10 +10,10 @@ use crate::time::{Moment, StoreTime};
 #[derive(Clone, Debug)]
 pub struct Sweep {
     rules: Rules,
-    seats: PerServer<SweptReplica>,
-    /// Then the lease is over everywhere.
+    replicas: PerServer<SweptReplica>,
+    /// The lease is over everywhere then.
     give_up: Moment,
-    /// Then whoever asked is answered.
+    /// The caller is answered then.
     answer_by: Moment,
     answered: bool,
 }
@@ -21,7 +21,7 @@ pub struct Sweep {
 #[derive(Clone, Debug)]
 struct SweptReplica {
     state: SweepState,
-    /// What came of it.
+    /// The result at this server.
     said: Option<Result<Released, Error>>,
     /// Until when a ballot may still be executed there, or was.
     unsure: Option<StoreTime>,
@@ -69,7 +69,7 @@ impl Sweep {
         answer_by: Moment,
         give_up: Moment,
     ) -> Self {
-        let seat = |trace: Option<Option<StoreTime>>| SweptReplica {
+        let replica = |trace: Option<Option<StoreTime>>| SweptReplica {
             state: if trace.is_some() { SweepState::Due(now) } else { SweepState::Done },
             // Where nothing can be, it is not even asked.
             said: trace.is_none().then_some(Ok(Released::NotHeld)),
@@ -80,7 +80,7 @@ impl Sweep {
         };
         Self {
             rules: rules.clone(),
-            seats: traces.into_iter().map(seat).collect(),
+            replicas: traces.into_iter().map(replica).collect(),
             give_up,
             answer_by,
             answered: false,
@@ -90,11 +90,11 @@ impl Sweep {
     /// Servers that are to be sent the release now.
     pub fn due(&mut self, now: Moment) -> PerServer<usize> {
         let mut due = PerServer::new();
-        for (server, seat) in self.seats.iter_mut().enumerate() {
-            match seat.state {
-                SweepState::Due(_) if now >= self.give_up => seat.state = SweepState::Done,
+        for (server, replica) in self.replicas.iter_mut().enumerate() {
+            match replica.state {
+                SweepState::Due(_) if now >= self.give_up => replica.state = SweepState::Done,
                 SweepState::Due(at) if now >= at => {
-                    seat.state = SweepState::Sent;
+                    replica.state = SweepState::Sent;
                     due.push(server);
                 }
                 _ => {}
@@ -105,14 +105,14 @@ impl Sweep {
 
     /// A server answered, or did not.
     pub fn answered(&mut self, now: Moment, server: usize, reply: Reply<Released>, rng: &mut Rng) {
-        let seat = &mut self.seats[server];
+        let replica = &mut self.replicas[server];
         match reply {
             Ok(Answered { at, result }) => {
-                if !seat.may_have_given(&result) {
-                    seat.said = Some(Ok(result));
+                if !replica.may_have_given(&result) {
+                    replica.said = Some(Ok(result));
                 }
-                seat.gave = Some(at);
-                seat.state = match seat.unsure {
+                replica.gave = Some(at);
+                replica.state = match replica.unsure {
                     // A ballot may have been overtaken by this.
                     Some(unsure) if at <= unsure => {
                         SweepState::Due(now + unsure.since(at) + std::time::Duration::from_millis(1))
@@ -122,14 +122,14 @@ impl Sweep {
             }
             Err(error) => {
                 let hopeless = is_hopeless(&error);
-                if seat.said.as_ref().is_none_or(is_undone) {
-                    seat.said = Some(Err(error));
+                if replica.said.as_ref().is_none_or(is_undone) {
+                    replica.said = Some(Err(error));
                 }
-                seat.attempts += 1;
-                seat.state = if hopeless {
+                replica.attempts += 1;
+                replica.state = if hopeless {
                     SweepState::Done
                 } else {
-                    SweepState::Due(now + backoff::retry_pause(rng, seat.attempts))
+                    SweepState::Due(now + backoff::retry_pause(rng, replica.attempts))
                 };
             }
         }
@@ -138,83 +138,86 @@ impl Sweep {
     /// A ballot that was open as this began was executed then, or never. Where it is the last one at that server, a release after all of
     /// them has given everything back.
     pub fn executed(&mut self, server: usize, at: Option<StoreTime>, is_last: bool) {
-        let seat = &mut self.seats[server];
-        seat.executed = seat.executed.max(at);
+        let replica = &mut self.replicas[server];
+        replica.executed = replica.executed.max(at);
         if !is_last {
             return;
         }
-        seat.unsure = seat.executed;
-        if matches!(seat.state, SweepState::Due(_)) && seat.gave.is_some() && seat.gave > seat.unsure {
-            seat.state = SweepState::Done;
+        replica.unsure = replica.executed;
+        if matches!(replica.state, SweepState::Due(_)) && replica.gave.is_some() && replica.gave > replica.unsure {
+            replica.state = SweepState::Done;
         }
     }
 
-    /// So many more servers must be heard of, at least, before anything can be certain.
+    /// How many more servers must answer, at least, before the result can be certain.
     pub fn awaits(&self) -> usize {
-        let gave = |seat: &&SweptReplica| matches!(seat.said, Some(Ok(Released::Released { .. })));
-        let gave = self.seats.iter().filter(gave).count();
-        let unheard = self.seats.iter().filter(|seat| seat.said.is_none()).count();
+        let gave = |replica: &&SweptReplica| matches!(replica.said, Some(Ok(Released::Released { .. })));
+        let gave = self.replicas.iter().filter(gave).count();
+        let unheard = self.replicas.iter().filter(|replica| replica.said.is_none()).count();
         self.rules.majority().saturating_sub(gave).min(unheard).max(1)
     }
 
-    /// When to look for what is due, or to answer.
+    /// When the next sending is due, or the answer to the caller.
     pub fn wakes(&self) -> Moment {
-        let due = |seat: &SweptReplica| match seat.state {
+        let due = |replica: &SweptReplica| match replica.state {
             SweepState::Due(at) => at,
             SweepState::Sent | SweepState::Done => Moment::NEVER,
         };
-        let next = self.seats.iter().map(due).min().unwrap_or(Moment::NEVER);
+        let next = self.replicas.iter().map(due).min().unwrap_or(Moment::NEVER);
         if self.answered { next } else { next.min(self.answer_by) }
     }
 
-    /// Whether every server answered or failed at least once: whoever waits longer waits for servers that are not there.
+    /// Whether every server answered or failed at least once: waiting longer is waiting for servers that are down.
     pub fn is_heard(&self) -> bool {
-        self.seats.iter().all(|seat| seat.said.is_some() || seat.state == SweepState::Done)
+        self.replicas.iter().all(|replica| replica.said.is_some() || replica.state == SweepState::Done)
     }
 
     /// Whether nothing is left to be done.
     pub fn is_done(&self) -> bool {
-        self.seats.iter().all(|seat| seat.state == SweepState::Done)
+        self.replicas.iter().all(|replica| replica.state == SweepState::Done)
     }
 
-    /// What came of it, once: as soon as a majority has given back, or nobody else can be waited for.
+    /// The result, once: as soon as a majority has given back, or no other server can be waited for.
     pub fn verdict(&mut self, now: Moment) -> Option<Result<Released, Error>> {
         if self.answered {
             return None;
         }
         let majority = self.rules.majority();
-        let gave = self.seats.iter().filter_map(|seat| match &seat.said {
+        let gave = self.replicas.iter().filter_map(|replica| match &replica.said {
             Some(Ok(Released::Released { waiters })) => Some(waiters.unwrap_or(0)),
             _ => None,
         });
         let (gave, waiters) = gave.fold((0, 0), |(gave, most), waiters| (gave + 1, most.max(waiters)));
-        let answered = self.seats.iter().filter(|seat| matches!(seat.said, Some(Ok(_)))).count();
-        let all = self.seats.iter().all(|seat| seat.said.is_some());
+        let answered = self.replicas.iter().filter(|replica| matches!(replica.said, Some(Ok(_)))).count();
+        let all = self.replicas.iter().all(|replica| replica.said.is_some());
         if gave < majority && !all && now < self.answer_by {
             return None;
         }
         self.answered = true;
-        let still = self.seats.iter().find_map(|seat| match seat.said {
+        let still = self.replicas.iter().find_map(|replica| match replica.said {
             Some(Ok(Released::StillHeld(holds))) => Some(holds),
             _ => None,
         });
         if let (true, Some(holds)) = (gave < majority, still) {
             return Some(Ok(Released::StillHeld(holds)));
         }
-        // Of a majority it must be known that they do not have it: else it may be free for nobody.
+        // A majority must be known not to have it: else it may be free for nobody.
         if answered >= majority {
-            // Those who do not answer may have held it as well.
-            let held = gave > 0 && gave + (self.seats.len() - answered) >= majority;
+            // Servers that do not answer may have held it as well.
+            let held = gave > 0 && gave + (self.replicas.len() - answered) >= majority;
             return Some(Ok(if held { Released::Released { waiters: Some(waiters) } } else { Released::NotHeld }));
         }
-        // What a majority cannot do is not for want of a majority.
-        let unfit =
-            self.seats.iter().filter_map(|seat| seat.said.as_ref()?.as_ref().err()).filter(|error| is_hopeless(error));
+        // An error that a majority has is reported as such, not as a missing quorum.
+        let unfit = self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.said.as_ref()?.as_ref().err())
+            .filter(|error| is_hopeless(error));
         if let (true, Some(error)) = (unfit.clone().count() >= majority, unfit.clone().next()) {
             return Some(Err(error.clone()));
         }
-        let said = self.seats.iter().enumerate().map(|(server, seat)| {
-            let said = match &seat.said {
+        let said = self.replicas.iter().enumerate().map(|(server, replica)| {
+            let said = match &replica.said {
                 Some(Ok(Released::Released { .. })) => Said::Fine("gave it back"),
                 Some(Ok(_)) => Said::Fine("did not have it"),
                 Some(Err(error)) => Said::Failed(error),

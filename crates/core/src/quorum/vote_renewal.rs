@@ -14,23 +14,23 @@ pub struct VoteRenewal {
     leases: usize,
     began: Moment,
     ends: Moment,
-    seats: PerServer<Option<ReplicaReply<RenewedVote>>>,
+    replicas: PerServer<Option<ReplicaReply<RenewedVote>>>,
     decided: bool,
 }
 
 impl VoteRenewal {
-    /// So many leases are renewed; servers are waited for until `ends`.
+    /// Renews this many leases; servers are waited for until `ends`.
     pub fn begin(rules: &Rules, leases: usize, now: Moment, ends: Moment) -> Self {
-        let seats = (0..rules.servers()).map(|_| None).collect();
-        Self { rules: rules.clone(), leases, began: now, ends, seats, decided: false }
+        let replicas = (0..rules.servers()).map(|_| None).collect();
+        Self { rules: rules.clone(), leases, began: now, ends, replicas, decided: false }
     }
 
     /// A server answered, or did not.
     pub fn answered(&mut self, server: usize, sent: Moment, reply: Reply<RenewedVote>) {
-        if self.seats[server].is_some() {
+        if self.replicas[server].is_some() {
             return;
         }
-        self.seats[server] = Some(match reply {
+        self.replicas[server] = Some(match reply {
             Ok(Answered { result: upheld, .. }) if upheld.renewed.len() == self.leases => {
                 ReplicaReply::Answered { sent, answer: upheld }
             }
@@ -39,22 +39,22 @@ impl VoteRenewal {
         });
     }
 
-    /// When it began: what is left of a lease counts from then.
+    /// When it began: the rest of a lease counts from then.
     pub fn began(&self) -> Moment {
         self.began
     }
 
-    /// When whoever asked is answered at the latest.
+    /// The caller is answered then at the latest.
     pub fn wakes(&self) -> Moment {
         if self.decided { Moment::NEVER } else { self.ends }
     }
 
-    /// What came of it, once: as soon as it is certain for every lease.
+    /// The result, once: as soon as it is certain for every lease.
     pub fn verdict(&mut self, now: Moment) -> Option<Result<Vec<Renewed>, Error>> {
         if self.decided {
             return None;
         }
-        let open = self.seats.iter().filter(|seat| seat.is_none()).count();
+        let open = self.replicas.iter().filter(|replica| replica.is_none()).count();
         let awaited = if now < self.ends { open } else { 0 };
         let verdicts: Vec<Renewed> = (0..self.leases).map(|lease| self.of(lease, awaited)).collect();
         if awaited > 0 && verdicts.contains(&Renewed::Unknown) {
@@ -70,7 +70,7 @@ impl VoteRenewal {
         let majority = self.rules.majority();
         let mut ends: PerServer<Moment> = PerServer::new();
         let (mut without, mut broken) = (0, 0);
-        for heard in self.seats.iter().flatten() {
+        for heard in self.replicas.iter().flatten() {
             let ReplicaReply::Answered { sent, answer: upheld } = heard else { continue };
             match upheld.renewed[lease] {
                 Renewed::Kept { left } if upheld.standing.votes() => ends.push(*sent + left),
@@ -83,8 +83,8 @@ impl VoteRenewal {
             ends.sort_unstable_by(|a, b| b.cmp(a));
             return Renewed::Kept { left: ends[majority - 1].since(self.began) };
         }
-        // So many do not have it that no majority can.
-        if without + broken > self.seats.len() - majority {
+        // Too many do not have it for a majority to have it.
+        if without + broken > self.replicas.len() - majority {
             // Servers where it is broken keep others out: with a majority of them, nobody else can be granted it. A server that
             // voted for nobody answers that it has nothing, so one that says broken may be the first of a majority.
             return match broken {
@@ -97,10 +97,10 @@ impl VoteRenewal {
         Renewed::Unknown
     }
 
-    /// Servers that vote and do not have a lease that a majority has: they may be asked for their vote anew.
+    /// Servers that vote and do not have a lease that a majority has: they may be asked to join it.
     pub fn vacant(&self, lease: usize) -> impl Iterator<Item = usize> {
         let kept = matches!(self.of(lease, 0), Renewed::Kept { .. });
-        self.seats.iter().enumerate().filter_map(move |(server, seat)| match seat {
+        self.replicas.iter().enumerate().filter_map(move |(server, replica)| match replica {
             Some(ReplicaReply::Answered { answer: upheld, .. })
                 if kept && upheld.standing.votes() && upheld.renewed[lease] == Renewed::Lost =>
             {
@@ -112,7 +112,7 @@ impl VoteRenewal {
 
     /// Which servers did not answer.
     pub fn silent(&self) -> impl Iterator<Item = (usize, Option<&Error>)> {
-        self.seats.iter().enumerate().filter_map(|(server, seat)| match seat {
+        self.replicas.iter().enumerate().filter_map(|(server, replica)| match replica {
             Some(ReplicaReply::Failed(error)) => Some((server, Some(error))),
             None => Some((server, None)),
             _ => None,
@@ -120,8 +120,8 @@ impl VoteRenewal {
     }
 
     fn failure(&self) -> Error {
-        let said = self.seats.iter().enumerate().map(|(server, seat)| {
-            let said = match seat {
+        let said = self.replicas.iter().enumerate().map(|(server, replica)| {
+            let said = match replica {
                 Some(ReplicaReply::Answered {
                     answer: RenewedVote { standing: VotingStatus::Recovering { left }, .. },
                     ..

@@ -34,7 +34,7 @@ impl Reference {
         let mut left = Duration::MAX;
         for name in names {
             let record = self.records.entry(name.clone()).or_default();
-            left = left.min(record.seat(now, ballot, takes));
+            left = left.min(record.take_ballot(now, ballot, takes));
             if takes {
                 record.last = record.last.max(ballot.block.last());
             }
@@ -42,7 +42,7 @@ impl Reference {
         if takes { Voted::Took { left } } else { Voted::Held { left, last: known.unwrap_or_default() } }
     }
 
-    /// Whoever holds a name that is not of this very request; of a majority's, that is not of the same grant.
+    /// The holder of a name if it is not this very request or, for a ballot of a majority, not the same grant.
     fn occupied(&self, now: StoreTime, name: &Name, ballot: &Ballot) -> Option<Busy> {
         let record = self.records.get(name)?;
         let row = record.rows.iter().find(|row| row.expires > now);
@@ -78,7 +78,7 @@ impl Reference {
 impl Record {
     /// The name is of this ballot from now on, if it was not before; its fences are where they are taken. Answers how much of its lease is
     /// left.
-    fn seat(&mut self, now: StoreTime, ballot: &Ballot, takes: bool) -> Duration {
+    fn take_ballot(&mut self, now: StoreTime, ballot: &Ballot, takes: bool) -> Duration {
         let request: &Acquire = &ballot.acquire;
         self.waiters.retain(|waiter| waiter.client != request.request.client && waiter.until > now);
         if let Some(row) = self.rows.iter_mut().find(|row| row.expires > now && row.is_asked_by(ballot)) {

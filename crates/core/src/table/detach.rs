@@ -1,4 +1,4 @@
-//! Leaving a lease to its owner: this client forgets it, and whoever gives the same id goes on with it until it ends.
+//! Detaching a lease: this client forgets it, and the owner can go on with it elsewhere until it ends.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Table {
             return Err(refused("this client has other guards on it; release them first"));
         }
         let end = held.holds.iter().map(|hold| hold.end).max().unwrap_or_default();
-        // A quorum counts what is left from before it asked its servers: that alone is more than the guard asked for.
+        // A quorum counts the rest of a lease from before it asked its servers: that alone is more than the guard asked for.
         if held.outlasts && held.deadline.max(held.asked_until) > end.max(held.at_least) + self.settings.call_limit {
             let why = "the store has this lease for longer than this guard, or may have, which would keep others out after its end";
             return Err(refused(why).with_hint("extend the guard to the end of the lease first, or release it"));
@@ -46,7 +46,7 @@ impl Table {
         Ok(if open { settled.since(now + self.jumped) } else { Duration::ZERO })
     }
 
-    /// Forgets a lease that [`Table::check_detach`] lets go at once. Whoever waits for it here asks the store from now on.
+    /// Forgets a lease that [`Table::check_detach`] allows to be left at once. Tasks that wait for it here ask the store from now on.
     pub fn detach(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.position(hold).is_some()) else { return };
         self.guards -= entry.take_held().map_or(0, |held| held.holds.len());

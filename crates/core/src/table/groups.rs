@@ -31,11 +31,11 @@ impl Table {
         self.group_tries(now, id, out);
     }
 
-    /// A group that asks just once, and is in line behind others that wait, has its answer now, as one who wants just that name would.
+    /// A group that asks only once and waits behind others is answered now, like a task that wants that name alone.
     fn group_tries(&mut self, now: Moment, id: TicketId, out: &mut Outputs) {
         let Some(home) = self.groups.get(&id).cloned() else { return };
         let in_line = |table: &Self| table.entries.get(&home).is_some_and(|entry| entry.wait().queue.contains(id));
-        // Where nothing is going on, the first in line asks at the end of this step.
+        // If nothing is going on, the first in line asks at the end of this step.
         let once = |entry: &Entry| {
             let is_busy = !matches!(entry.state, State::Idle);
             is_busy && entry.wait().queue.get(id).is_some_and(|ticket| ticket.request.once)
@@ -79,8 +79,8 @@ impl Table {
             let asking = |entry: &Entry| matches!(entry.state, State::Acquiring | State::Reserved(_));
             let soon_free = self.entries.get(&other).is_some_and(asking);
             let Some(entry) = self.entries.get_mut(home) else { return false };
-            // Where the store keeps it waiting here, it stays while another merely asks there: two groups would drive each other
-            // from queue to queue, asking all the time.
+            // If the store has it on the list of waiters here, it stays while another merely asks there: else two groups would drive each
+            // other from queue to queue, asking all the time.
             if entry.wait().pending.is_some() || entry.wait().enlisted && soon_free {
                 entry.wait_mut().attempts += 1;
                 self.sleep_after_failure(now, home, out);
@@ -104,7 +104,7 @@ impl Table {
         true
     }
 
-    /// Whether others go first at one of the names: then the group waits at home, as one who wants just that name would.
+    /// Whether others go first at one of the names: then the group waits at home, like a task that wants that name alone.
     fn group_yields(&mut self, now: Moment, home: &Name, names: &Arc<[Name]>, out: &mut Outputs) -> bool {
         let until = names.iter().filter_map(|name| self.entries.get(name)).map(|entry| entry.wait().yield_until).max();
         let until = until.unwrap_or_default();
@@ -118,7 +118,7 @@ impl Table {
         true
     }
 
-    /// Leaves one queue for another. Where it becomes the first in line there, it sleeps in place of the one that was.
+    /// Leaves one queue for another. If it becomes the first in line there, it sleeps in place of the one that was first.
     fn move_to(&mut self, id: TicketId, from: &Name, to: &Name, out: &mut Outputs) {
         let Some(ticket) = self.entries.get_mut(from).and_then(|entry| entry.wait_mut().queue.remove(id)) else {
             return;
@@ -201,7 +201,7 @@ impl Table {
         self.agenda.touch(name);
     }
 
-    /// Gives the other names of a group back to those who queue for them: all are free before anybody moves.
+    /// Gives the other names of a group back to the tasks that queue for them: all are free before any task moves.
     pub(super) fn unreserve(&mut self, id: TicketId, names: &Names) {
         let mut freed: SmallVec<[&Name; 4]> = SmallVec::new();
         for name in names.as_slice() {

@@ -259,7 +259,7 @@ impl Held {
         PendingRelease::new(self.number, request, self.over, self.is_unsettled().then_some(self.unsettled_until))
     }
 
-    /// As a store would say who holds it.
+    /// Its holder, as a store would describe it.
     pub(crate) fn describe(&self, client: ClientId, now: Moment, clock: &StoreClock) -> Holder {
         Holder {
             owner: self.holder.in_store(RequestId { client, number: self.number }),

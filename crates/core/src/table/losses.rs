@@ -1,4 +1,4 @@
-//! Losing a lock: what is told of it, and which renewals failed before.
+//! Locks that are lost: the report, and the renewals that failed before.
 
 use std::sync::Arc;
 use std::time::Duration;

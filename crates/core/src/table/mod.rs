@@ -1,16 +1,16 @@
-//! The local table: everything that one client decides, as pure state. `step(now, input)` gives out what is to be done.
+//! The local table: every decision of one client, as pure state. `step(now, input)` answers with the effects to carry out.
 //!
-//! A thin shell around it sends what it is told to send, brings the answers back, and wakes tasks. The simulation is another such
-//! shell. The life of one acquire:
+//! A thin shell around it sends calls, brings the answers back, and wakes tasks. The simulation is another such shell. The life of
+//! one acquire:
 //!
-//! 1. [`Input::Acquire`]: the name is free here, so the task is told to [`TaskEffect::Call`] the store. Held here by the same owner, it
-//!    re-enters at once. Held here by another, it queues: one task of a client asks the store, the rest wait in line.
-//! 2. [`Input::Answer`]: granted, and the task is told so; or busy, and the first in line watches, asks again and sleeps.
-//! 3. [`Input::Release`]: handed to the next in line with the next fence of the block, or given back to the store.
-//! 4. [`Input::Tick`]: leases are renewed, and lost on time, whatever the network does.
+//! 1. [`Input::Acquire`]: if the name is free here, the task makes a [`TaskEffect::Call`] to the store. If the same owner holds it
+//!    here, it re-enters at once. If another holds it here, it queues: one task of a client asks the store, the rest wait in line.
+//! 2. [`Input::Answer`]: granted, and the task has the lock; or busy, and the first in line watches, asks again and sleeps.
+//! 3. [`Input::Release`]: handed off to the next in line with the next fence of the block, or given back to the store.
+//! 4. [`Input::Tick`]: leases are renewed, and lost on time even if the network is silent.
 //!
-//! Every call ends with exactly one [`Input::Answer`] or [`Input::Unsent`], also when the task that made it has gone. A grant told
-//! to a task that has gone is released by the shell.
+//! Every call ends with exactly one [`Input::Answer`] or [`Input::Unsent`], even if the task that made it has gone. The shell releases
+//! a grant whose task has gone.
 
 mod acquire;
 mod agenda;
@@ -61,11 +61,11 @@ pub struct Table {
     entries: HashMap<Name, Entry, FixedState>,
     /// Guards whose lock was lost.
     lost_holds: HashMap<HoldId, LostHold, FixedState>,
-    /// What the last renewals of a lease failed with, since one succeeded.
+    /// The failed renewals of a lease since one succeeded.
     failures: HashMap<Name, SmallVec<[FailedRenewal; 1]>, FixedState>,
     /// How many guards hold a lock.
     guards: usize,
-    /// Where a group waits at the moment.
+    /// The name at which each group waits at the moment.
     groups: HashMap<TicketId, Name, FixedState>,
     /// Re-entries that wait for a longer lease; one that is cancelled leaves.
     extensions: BTreeMap<TicketId, PendingExtension>,
@@ -74,7 +74,7 @@ pub struct Table {
     agenda: Agenda,
     settings: Settings,
     rng: Rng,
-    /// How much of true time the client's clock has missed, as far as the wall clock told: all times in the table have it added.
+    /// How much true time the client's clock has missed, as the wall clock shows. All times in the table have it added.
     jumped: Duration,
     /// How much of that came while the call that is being answered was under way.
     jumped_meanwhile: Duration,
@@ -108,7 +108,7 @@ impl Table {
         }
     }
 
-    /// A number for a task that is about to want something.
+    /// A number for a task that is about to ask for something.
     pub fn ticket(&mut self) -> TicketId {
         TicketId(self.numbers.next())
     }
@@ -118,7 +118,7 @@ impl Table {
         RequestId { client: self.settings.client, number: self.numbers.next() }
     }
 
-    /// Takes in what happened at `now`, and adds what is to be done to `out`.
+    /// Handles one event at `now`, and adds its effects to `out`.
     pub fn step(&mut self, now: Moment, input: Input, out: &mut Outputs) {
         let (before, at) = (out.len(), now + self.jumped);
         match input {
@@ -170,7 +170,7 @@ impl Table {
         }
     }
 
-    /// The task that was to send a call was dropped first: the next in line takes over.
+    /// The task that was to send a call was dropped before.
     pub(super) fn unsent(&mut self, now: Moment, context: Context, out: &mut Outputs) {
         match context.what {
             CallKind::Acquire { name, number, .. } => self.call_unsent(now, &name, Some(number), out),
@@ -232,7 +232,7 @@ struct PendingExtension {
     /// Errors are final from then on.
     patience: Moment,
     attempts: u32,
-    /// What it wants, while it sleeps between two tries.
+    /// Its request, while it sleeps between two tries.
     asleep: Option<Box<AcquireRequest>>,
 }
 
@@ -248,7 +248,7 @@ impl Answer {
 }
 
 fn closed_error() -> Error {
-    Error::new(ErrorKind::Closed, "acquire", "the client was closed").with_hint("connect anew")
+    Error::new(ErrorKind::Closed, "acquire", "the client was closed").with_hint("connect again")
 }
 
 fn shrink<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V, FixedState>) {

@@ -24,7 +24,8 @@ pub(crate) struct PendingRelease {
     pub(crate) over: Moment,
     /// A sending of the acquire whose answer was lost may be executed until then, by the store's clock.
     pub(crate) unsettled_until: Option<StoreTime>,
-    /// By our own clock no such sending is executed after this, whatever the store's clock says; never, where that is not known.
+    /// By the client's own clock no such sending is executed after this, even if the store's clock was set back; never, if that is not
+    /// known.
     pub(crate) executed_by: Moment,
     /// When to send it; never, while it is under way.
     pub(crate) again: Moment,
@@ -56,7 +57,7 @@ impl PendingRelease {
         Sending::new(now, what, Request::Release(self.request.clone()))
     }
 
-    /// Sends it where that is due. Returns whether it is over instead.
+    /// Sends it if that is due. Returns whether it is over instead.
     pub(crate) fn tick(&mut self, now: Moment, closed: bool, out: &mut Outputs) -> bool {
         if self.is_over(now, closed) {
             return true;
@@ -68,7 +69,7 @@ impl PendingRelease {
     }
 
     /// The store answered what was sent at `sent`: by its own clock, at `at`. Returns whether that settles it. Else a late sending of
-    /// the acquire may still be granted, and the next release is about whatever that gets.
+    /// the acquire may still be granted, and the next release is about that grant.
     pub(crate) fn is_settled(&mut self, now: Moment, sent: Moment, at: StoreTime) -> bool {
         let Some(until) = self.unsettled_until.filter(|until| at <= *until && sent <= self.executed_by) else {
             return true;
@@ -99,7 +100,7 @@ impl PendingRelease {
         self.again != Moment::NEVER
     }
 
-    /// When it needs attention. A store whose clock was set back is not waited for beyond the end of what it may have.
+    /// When it needs attention: no later than the end of the lease, even if the store's clock was set back.
     pub(crate) fn due(&self) -> Moment {
         if self.request.owner.is_shared() { self.again } else { self.again.min(self.over) }
     }

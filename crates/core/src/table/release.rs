@@ -62,7 +62,7 @@ impl Table {
         self.start_release(now, name, (!ended).then_some(hold), out);
     }
 
-    /// A guard whose lock was lost is dropped. With the last one of its lease goes what the store may still have of it.
+    /// A guard whose lock was lost is dropped. With the last guard of a lease, the lease is released that the store may still have.
     fn release_lost(
         &mut self,
         now: Moment,

@@ -20,7 +20,7 @@ use crate::time::Moment;
 const RENEW_CHUNK: usize = 1_000;
 
 impl Table {
-    /// Does what is due: loses leases whose time is over, renews those that are needed for longer, sends releases again.
+    /// Handles every timer that is due: leases that are over are lost, others are renewed, releases are sent again.
     pub(super) fn tick(&mut self, now: Moment, out: &mut Outputs) {
         let mut renewals = Vec::new();
         while self.timers.first().is_some_and(|(due, _)| *due <= now) {
@@ -63,7 +63,7 @@ impl Table {
         }
     }
 
-    /// Guards that reached their own end are lost, though the lease may go on under others.
+    /// Guards that reached their own end are lost. The lease may go on under others.
     fn end_holds(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(held) = self.entries.get_mut(name).and_then(Entry::held_mut) else { return };
         if held.holds.iter().all(|hold| hold.end <= now) {
@@ -118,7 +118,7 @@ impl Table {
         };
         held.renewing = false;
         if now >= held.deadline {
-            // It was not valid for a moment already: it does not come back, though the store kept it.
+            // It was invalid for a moment already: it stays lost, even if the store kept it.
             return self.lose_all(now, name, Loss::TimeEnded, true, out);
         }
         match result {
@@ -143,9 +143,9 @@ impl Table {
         self.renewal_failed(now, sent, name, error, out);
     }
 
-    /// The wall clock ran ahead of ours: ours may have stood still. What it missed counts from now on, also for calls that are
-    /// under way: that may end leases early, never lengthen them. But the wall clock may just have been set: so nothing that the
-    /// store may still have is taken to be over for it.
+    /// The wall clock ran ahead of the client's clock, which may have stood still. The time that it missed counts from now on, also for
+    /// calls that are under way: that may end leases early, and never lengthens them. But the wall clock may just have been set, so a
+    /// lease that the store may still have is not taken to be over for that.
     pub(super) fn jumped(&mut self, now: Moment, ahead: Duration, out: &mut Outputs) {
         self.jumped += ahead;
         self.settings.clock.skip(ahead);

@@ -40,12 +40,12 @@ impl Numbers {
     }
 }
 
-/// What a table is told once.
+/// The configuration of a table.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Who this client is.
     pub client: ClientId,
-    /// Whether the store has hints.
+    /// Whether the store sends hints.
     pub hints: bool,
     /// Whether nothing that could lose hints stands between the store and this client: then it believes [`Notification::Sure`](crate::port::Notification).
     pub unlayered: bool,
@@ -53,26 +53,26 @@ pub struct Settings {
     pub call_limit: Duration,
     /// How long a waiting acquire goes on trying while the store has not answered it once.
     pub patience: Duration,
-    /// What is known of the store's clock.
+    /// The estimate of the store's clock.
     pub clock: StoreClock,
     /// Seed for jitter and hashing.
     pub seed: u64,
 }
 
-/// A wish for a lock.
+/// A request of a task for a lock.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
     /// One name, or several together.
     pub names: Names,
-    /// For whom.
+    /// The owner that takes it.
     pub owner: Owner,
-    /// How.
+    /// The options of the lock.
     pub options: Arc<Options>,
-    /// Who asks, for people.
+    /// The label, host and process, for `inspect` and `list`.
     pub about: Arc<About>,
     /// Ask once; do not wait.
     pub once: bool,
-    /// It is wanted until then, though the store may not be able to grant anything before; else for as long as patience lasts.
+    /// When to give up while the store does not answer; without it, when the usual patience ends.
     pub until: Option<Moment>,
 }
 
@@ -103,11 +103,11 @@ pub enum Input {
     Woke(TicketId, Name),
     /// A guard gives its hold back.
     Release(HoldId, Name),
-    /// A guard wants its lease to last so much longer from now.
+    /// A guard wants its lease to last for this long from now.
     Extend(TicketId, HoldId, Name, Duration),
     /// A call to the store ended.
     Answer(Context, Answer),
-    /// A call was never sent: whoever was to send it has gone.
+    /// A call was never sent: the task that was to send it has gone.
     Unsent(Context),
     /// A name may be free.
     Hint(Name),
@@ -117,9 +117,9 @@ pub enum Input {
     HintHeld(Name),
     /// A timer is due.
     Tick,
-    /// The wall clock jumped ahead of the client's own clock by so much: it may have stood still.
+    /// The wall clock jumped ahead of the client's own clock by this much: the client's clock may have stood still.
     Jumped(Duration),
-    /// No more locks; give back all.
+    /// The client closes: no more locks, and all are given back.
     Close,
 }
 
@@ -136,7 +136,7 @@ pub enum Answer {
     Watch(Result<(), Error>),
 }
 
-/// A call to the store, and what to hand back with its answer.
+/// A call to the store, and the context of its answer.
 #[derive(Debug)]
 pub struct Sending {
     /// To be handed back with the answer.
@@ -145,7 +145,7 @@ pub struct Sending {
     pub request: Request,
 }
 
-/// What is asked of the store.
+/// A request to the store.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// Take.
@@ -158,7 +158,7 @@ pub enum Request {
     Watch(Name),
 }
 
-/// What the table must know again when a call is answered.
+/// What the table needs again when a call is answered.
 #[derive(Debug)]
 pub struct Context {
     /// Just before it was sent, in the table's time.
@@ -202,7 +202,7 @@ pub(crate) enum CallKind {
         number: u64,
         ticket: TicketId,
         then: AfterRenewal,
-        /// What the lease was asked for before.
+        /// Until when the lease was asked for before.
         before: Moment,
     },
 }
@@ -214,7 +214,7 @@ pub(crate) enum AfterRenewal {
 }
 
 impl AfterRenewal {
-    /// What the lease is lengthened to.
+    /// How long the lease is to last.
     pub(crate) fn term(&self) -> Duration {
         match self {
             Self::Enter(request) => request.options.term.lease(),
@@ -223,18 +223,18 @@ impl AfterRenewal {
     }
 }
 
-/// Something to be done.
+/// An effect for the shell to carry out.
 #[derive(Debug)]
 pub enum Output {
-    /// Tell the task behind a ticket.
+    /// For the task behind a ticket.
     To(TicketId, TaskEffect),
     /// The release of a hold ended.
     Released(HoldId, Result<Released, Error>),
-    /// A hold is lost: tell its guard at once.
+    /// A hold is lost: its guard must learn it at once.
     Lost(HoldId, Name, Arc<LossReport>),
-    /// A lease was not renewed; it lasts for so much longer.
+    /// A lease was not renewed. It lasts for this much longer.
     RenewalFailed(Name, FailedRenewal, Duration),
-    /// A renewal was not answered for so long that it is sent again; the lease lasts for so much longer.
+    /// A renewal is sent again, as its answer is late. The lease lasts for this much longer.
     RenewalLate(Name, Duration),
     /// Call the store on behalf of a guard that is being released.
     ForHold(HoldId, Box<Sending>),
@@ -244,7 +244,7 @@ pub enum Output {
     Unwatch(Name),
 }
 
-/// What a task is told.
+/// An effect on one task.
 #[derive(Debug)]
 pub enum TaskEffect {
     /// It has the lock: one grant a name, in order.
@@ -255,7 +255,7 @@ pub enum TaskEffect {
     Failed(Error),
     /// Call the store, and bring the answer back.
     Call(Box<Sending>),
-    /// Sleep until then, unless told otherwise.
+    /// Sleep until then, or until the next effect.
     Sleep(Moment),
     /// The lease was lengthened.
     Extended,
@@ -270,9 +270,9 @@ pub struct Grant {
     pub fence: Fence,
     /// How many holds this client now has of it.
     pub holds: u32,
-    /// How it came.
+    /// The way it came.
     pub how: How,
-    /// The owner had it already: in this client, or in another where the store counts its holds.
+    /// The owner had it already: in this client, or in another if the store counts its holds.
     pub entered: bool,
 }
 
@@ -302,8 +302,8 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// How grave it is for one who went on: of several locks that were lost in one moment, the gravest is told. Another may hold what the
-    /// store no longer has; what was broken or ended in time, nobody else had before its deadline.
+    /// How grave it is for a holder that went on: if several locks are lost at once, the gravest loss is reported. Another may hold a
+    /// lock that the store no longer has; a lock that was broken or ended in time was free for nobody else before its deadline.
     pub fn gravity(self) -> u8 {
         match self {
             Self::Gone => 3,
@@ -336,9 +336,9 @@ pub struct LossReport {
     pub at: Moment,
     /// How long its guard had held it.
     pub held: Duration,
-    /// How long nobody else can have the lock yet, where [`Loss::Broken`] says so; else zero.
+    /// How long nobody else can have the lock yet, after [`Loss::Broken`]; else zero.
     pub left: Duration,
-    /// The last renewals that failed, the newest last; none where the last one succeeded.
+    /// The last renewals that failed, the newest last; none if the last one succeeded.
     pub renewals: Arc<[FailedRenewal]>,
 }
 
@@ -354,5 +354,5 @@ pub struct FailedRenewal {
     pub error: Arc<Error>,
 }
 
-/// What a step gives out.
+/// The effects of a step.
 pub type Outputs = SmallVec<[Output; 2]>;

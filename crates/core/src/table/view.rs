@@ -35,8 +35,8 @@ impl Table {
         self.entries.get(name).is_some_and(|entry| entry.position(hold).is_some())
     }
 
-    /// Whether this client holds a name validly for that owner; none where a lease of it may still be on its way back, and only asking
-    /// for it will tell.
+    /// Whether this client holds a name validly for that owner; none if a lease of it may still be on its way back, so that only the
+    /// store knows.
     pub fn holds_for(&self, now: Moment, name: &Name, owner: &Owner) -> Option<bool> {
         let Some(entry) = self.entries.get(name) else { return Some(false) };
         let wait = entry.wait();
@@ -60,7 +60,7 @@ impl Table {
         is_there.then_some(RequestId { client: self.settings.client, number: held.number })
     }
 
-    /// Who holds a name, here or as the store said last: for one whose time to wait is over.
+    /// The holder of a name, here or as the store said last: for a task whose time to wait is over.
     pub fn busy(&self, now: Moment, name: &Name) -> Option<Busy> {
         let now = now + self.jumped;
         let entry = self.entries.get(name)?;

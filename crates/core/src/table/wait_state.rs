@@ -96,7 +96,7 @@ impl WaitState {
         self.pending.as_ref().is_some_and(|pending| pending.is_group() && !self.queue.contains(pending.asker))
     }
 
-    /// The store refused the name: what is known of its holder from now on.
+    /// The store refused the name: its answer is remembered.
     pub(crate) fn refused(&mut self, busy: Busy) {
         self.watched |= matches!(busy.notification, Notification::Coming | Notification::Sure);
         self.busy = Some(Box::new(busy));
@@ -133,7 +133,7 @@ impl WaitState {
 }
 
 impl PendingAcquire {
-    /// Begins to ask for what this task wants. What is said anew with each sending is filled in then.
+    /// Begins to ask for the lock of this task. Fields that change with each sending are filled in then.
     pub(crate) fn new(now: Moment, id: RequestId, asker: TicketId, request: &AcquireRequest) -> Self {
         let call = Acquire {
             kept: request.options.ends_with_process(),

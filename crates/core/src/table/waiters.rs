@@ -24,14 +24,14 @@ impl Table {
         self.agenda.touch(name);
     }
 
-    /// The first in line asks again, or what was asked for is withdrawn where nobody waits any more.
+    /// The first in line asks again at the end of the step; if nobody waits any more, the pending acquire is withdrawn.
     pub(super) fn retry_acquire(&mut self, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.state = State::Idle;
         self.agenda.touch(name);
     }
 
-    /// Those who ask just once are refused when the store refused, or when another task here got it.
+    /// Tasks that ask only once are refused if another task here holds the name.
     pub(super) fn answer_tries(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         let held = match &entry.state {
@@ -57,7 +57,7 @@ impl Table {
         }
     }
 
-    /// Nobody is going to ask for a while: those who ask just once are told so, with what is known.
+    /// No task is going to ask for a while: tasks that ask only once are refused with what is known.
     fn refuse_tries_now(&mut self, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         if entry.wait().queue.iter().any(|(_, ticket)| ticket.request.once) {
@@ -66,15 +66,15 @@ impl Table {
         }
     }
 
-    /// The first in line subscribes where it has not, else sleeps.
+    /// The first in line subscribes if it has not, else it sleeps.
     pub(super) fn await_turn(&mut self, now: Moment, name: &Name, free_in: Option<Duration>, out: &mut Outputs) {
         if self.entries.get(name).is_some_and(|entry| entry.wait().yield_until > now) {
             self.refuse_tries_now(name, out);
         }
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some((id, ticket)) = entry.wait().queue.head() else { return self.retry_acquire(name) };
-        let unheard = entry.wait().busy.as_ref().is_some_and(|busy| busy.notification == Notification::Never);
-        let notified = self.settings.hints && ticket.request.options.wait_mode == WaitMode::Notified && !unheard;
+        let no_hints = entry.wait().busy.as_ref().is_some_and(|busy| busy.notification == Notification::Never);
+        let notified = self.settings.hints && ticket.request.options.wait_mode == WaitMode::Notified && !no_hints;
         if notified && !entry.wait().watched {
             entry.state = State::Subscribing;
             let sending = Sending::new(now, CallKind::Watch { name: name.clone() }, Request::Watch(name.clone()));
@@ -114,8 +114,8 @@ impl Table {
         }
     }
 
-    /// One who asks just once meets others that wait: the first in line asks for both now. Where nobody is to ask for a while, it is
-    /// told that the name is busy.
+    /// A task that asks only once meets others that wait: the first in line asks for both now. If no task is going to ask for a while,
+    /// it is refused.
     pub(super) fn try_among_others(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let nobody_asks = match &entry.state {
@@ -134,18 +134,18 @@ impl Table {
         }
     }
 
-    /// A hint about one name. Where it is held here, something may have happened to the lease: its holder may have been taken its right.
+    /// A hint about one name. If the name is held here, an operator may have taken the lease away.
     pub(super) fn hint(&mut self, now: Moment, name: &Name) {
         self.check_held(now, name);
         self.hint_waiters(name);
     }
 
-    /// Asks the store soon whether it still has what is held here, but not all the time: hints may come in numbers.
+    /// Asks the store soon whether it still has the lease that is held here, but not for every hint: many may come at once.
     pub(super) fn check_held(&mut self, now: Moment, name: &Name) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let from = now.max(entry.wait().check_from);
         match entry.held_mut() {
-            // What is about to end is known soon enough, and is less than stores take.
+            // A lease that is about to end is known soon enough, and is shorter than stores accept.
             Some(held) if held.check_due == Moment::NEVER && held.deadline > from + CHECK_PAUSE * 2 => {
                 held.check_due = from;
             }
@@ -166,7 +166,7 @@ impl Table {
     }
 
     pub(super) fn hint_all(&mut self) {
-        // Anybody who may publish can have this done again and again: what is just held costs nothing.
+        // Any client that may publish can cause this again and again: names that are just held cost nothing.
         let wanted = self.entries.iter().filter(|(_, entry)| entry.is_wanted());
         let mut names: Vec<Name> = wanted.map(|(name, _)| name.clone()).collect();
         names.sort();
@@ -175,7 +175,7 @@ impl Table {
         }
     }
 
-    /// One who came back with an older ticket may be the first in line: it sleeps in place of the one that was.
+    /// A task that came back with an older ticket may be the first in line: it sleeps in place of the one that was first.
     pub(super) fn sleep_in_place(&mut self, name: &Name, id: TicketId, out: &mut Outputs) {
         let Some(entry) = self.entries.get(name) else { return };
         if let (State::Sleeping(until), Some((head, _))) = (&entry.state, entry.wait().queue.head())

@@ -11,7 +11,7 @@ use crate::port::{Answered, Release, Released, Reply};
 use crate::time::Moment;
 
 impl Table {
-    /// Releases what an unanswered acquire may have been granted, until that is certain.
+    /// Takes a pending acquire back: a lease that it may have been granted is released until that is certain.
     pub(super) fn withdraw(&mut self, now: Moment, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(pending) = entry.wait_mut().pending.take() else { return };
@@ -53,7 +53,7 @@ impl Table {
         wait.releases.retain_mut(|release| !release.is_pausing() || !is_over(release));
     }
 
-    /// Nobody may ask for the name before what was given up is released.
+    /// Sends a release that must be settled before anybody asks for the name.
     pub(super) fn release_first(&mut self, now: Moment, mut release: PendingRelease, out: &mut Outputs) {
         let name = release.request.name.clone();
         out.push(Output::Background(release.send(now, None)));
@@ -63,8 +63,8 @@ impl Table {
         self.agenda.touch(&name);
     }
 
-    /// The store answered a release that no guard's lease waits for: settled, unless a late sending of the acquire may still be granted.
-    /// Where the lease was over before its release was answered, the guard that waits for that is told all the same.
+    /// The store answered a release that no lease waits for: settled, unless a late sending of the acquire may still be granted. If the
+    /// lease was over before its release was answered, its guard has its result all the same.
     #[expect(clippy::too_many_arguments, reason = "the parts of one answered call")]
     pub(super) fn released_beside(
         &mut self,
@@ -101,7 +101,7 @@ impl Table {
     }
 }
 
-/// What a guard is told when its release is answered after its lease was over and forgotten.
+/// The result for a guard whose release is answered after its lease was over and forgotten.
 fn late_result(reply: Reply<Released>) -> Result<Released, Error> {
     match reply?.result {
         Released::NotHeld => Err(lost("release")),
