@@ -78,18 +78,17 @@ pub struct ClockBounds {
 /// What a client knows of its store's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreClock {
-    /// When the newest answer was asked for, and what the clock showed.
-    newest: (Moment, StoreTime),
-    /// The answer with the furthest reading.
+    newest: Reading,
+    /// The latest time that an answer showed.
     furthest: Reading,
 }
 
-/// What a store's clock showed in an answer.
+/// A store's clock as an answer showed it: read at some time between the sending of the call and the arrival of the answer.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
-    sent: Moment,
-    came: Moment,
-    at: StoreTime,
+pub(crate) struct Reading {
+    pub(crate) sent: Moment,
+    pub(crate) came: Moment,
+    pub(crate) at: StoreTime,
 }
 
 /// Rates of clocks differ by one part in this many at most.
@@ -100,7 +99,8 @@ const BELIEVED_AHEAD: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 impl StoreClock {
     /// An answer to something sent at `sent`, which came at `came`, carried the store's time `at`.
     pub fn new(sent: Moment, came: Moment, at: StoreTime) -> Self {
-        Self { newest: (sent, at), furthest: Reading { sent, came, at } }
+        let reading = Reading { sent, came, at };
+        Self { newest: reading, furthest: reading }
     }
 
     /// An answer to something sent at `sent` came at `came` and carried the store's time `at`.
@@ -108,19 +108,19 @@ impl StoreClock {
     /// The newest answer counts, and of a process that slept for longer than `limit` only one that shows a later time than expected:
     /// an answer found late says too little of where the store's clock stands. A clock that went back leaves the bounds as they are.
     pub fn observe(&mut self, sent: Moment, came: Moment, at: StoreTime, limit: Duration) {
-        if sent >= self.newest.0 && (came.since(sent) <= limit || at > self.latest(came)) {
-            self.newest = (sent, at);
+        let reading = Reading { sent, came, at };
+        if sent >= self.newest.sent && (came.since(sent) <= limit || at > self.latest(came)) {
+            self.newest = reading;
         }
         let floor = self.bounds(came).floor;
         if at > floor || floor.since(at) > BELIEVED_AHEAD {
-            self.furthest = Reading { sent, came, at };
+            self.furthest = reading;
         }
     }
 
     /// The latest that the store's clock can show at `now`, clock rates apart: the answer was given after it was asked for.
     pub fn latest(&self, now: Moment) -> StoreTime {
-        let (sent, at) = self.newest;
-        at + now.since(sent)
+        self.newest.at + now.since(self.newest.sent)
     }
 
     /// What the store's clock shows at `now`, if it was never set back.

@@ -4,19 +4,11 @@ use std::time::Duration;
 
 use super::PerServer;
 use crate::fence::{BLOCK_MAX, Fence};
-use crate::time::{Moment, StoreTime};
+use crate::time::{Moment, Reading, StoreTime};
 
 /// The clocks of all servers, as far as they are known.
 #[derive(Clone, Debug)]
-pub struct Clocks(PerServer<Option<Clock>>);
-
-/// Where a clock stood: read at some time between the sending and the coming of an answer.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    sent: Moment,
-    came: Moment,
-    at: StoreTime,
-}
+pub struct Clocks(PerServer<Option<Reading>>);
 
 impl Clocks {
     /// The clocks of this many servers, not known yet.
@@ -28,7 +20,7 @@ impl Clocks {
     pub fn observe(&mut self, server: usize, sent: Moment, came: Moment, at: StoreTime) {
         let newer = self.0[server].is_none_or(|known| sent >= known.sent);
         if newer {
-            self.0[server] = Some(Clock { sent, came, at });
+            self.0[server] = Some(Reading { sent, came, at });
         }
     }
 
