@@ -162,7 +162,8 @@ impl Entry {
 
     /// Whether the first in line here can have the lease without the store.
     pub(crate) fn can_hand_off(&self, now: Moment) -> bool {
-        let (Some(held), Some((_, next))) = (self.held(), self.wait().queue.head()) else { return false };
+        let (State::Held(held), Some(wait)) = (&self.state, &self.wait) else { return false };
+        let Some((_, next)) = wait.queue.head() else { return false };
         next.takes_handoff()
             && next.request.options.term.lease() <= held.keep()
             && now < held.handoff_until

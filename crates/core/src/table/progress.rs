@@ -32,7 +32,7 @@ impl Table {
             let Some(decided) = self.entries.get_mut(name) else { return };
             entry = decided;
         }
-        if matches!(entry.state, State::Idle) && entry.wait().is_unused(now) {
+        if matches!(entry.state, State::Idle) && entry.wait.as_ref().is_none_or(|wait| wait.is_unused(now)) {
             if entry.timer != Moment::NEVER {
                 self.timers.remove(&(entry.timer, name.clone()));
             }

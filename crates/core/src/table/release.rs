@@ -93,7 +93,7 @@ impl Table {
         self.forget_failures(name);
         let client = self.settings.client;
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let rejoin = !entry.wait().queue.is_empty() && entry.wait().watched;
+        let rejoin = entry.wait.as_ref().is_some_and(|wait| !wait.queue.is_empty() && wait.watched);
         let Some(held) = entry.take_held() else { return };
         let mut release = held.pending_release(client, name, now, rejoin);
         let sending = release.send(now, hold);
