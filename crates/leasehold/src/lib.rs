@@ -1,7 +1,7 @@
 //! A distributed lock for people who have to be sure.
 //!
-//! A program takes a lock by name and, for a time, is the only one that may act: across threads, processes and machines, over the
-//! engine that is already there.
+//! A program acquires a lock by name and, for a time, is the only one that may act: across threads, processes and machines, over
+//! the engine that you already run.
 //!
 //! ```
 //! # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! - [`Client`]: a connection to a store. [`Lock`]: a name with options. [`Guard`]: a lock that is held.
-//! - [`Client::lock_all`], [`lock_all`]: several locks, of one store or of several, all or none; [`GroupGuard`].
+//! - [`Client::lock_all`], [`lock_all`]: several locks, of one store or of several, all or none, with one [`GroupGuard`].
 //! - [`Client::detached`]: renewing and releasing without a guard.
 //! - [`blocking`]: the same for programs without async.
 //! - [`FenceGate`]: the check at the resource.
@@ -23,7 +23,8 @@
 //!
 //! # Stores
 //!
-//! Stores come by feature and are named by a URL; what each promises is in its docs and in [`Capability`].
+//! Each store is a feature of this crate, and is named by a URL or by a type of [`config`]. What it promises is in its docs and in
+//! [`Capability`].
 //!
 //! | URL | feature | store |
 //! |---|---|---|
@@ -32,8 +33,8 @@
 //! | `redis://host`, `redis+unix:///path` | `redis` | one Redis or Valkey server |
 //! | `redlock://a,b,c` | `redis` | a majority of independent servers; see [`quorum`] |
 //!
-//! Options ride in the query of every URL: `?keep=10s` is the lease of kept locks that do not say otherwise, `?budget=50ms` for how
-//! long a lock is passed from task to task before other processes get their turn (`0ms`: never).
+//! Options are URL query parameters. Every URL has `?keep=10s`, the lease of kept locks that do not say otherwise, and
+//! `?budget=50ms`, for how long a lock is handed from task to task before other processes get their turn (`0ms`: never).
 
 pub mod blocking;
 mod client;
@@ -71,7 +72,7 @@ pub mod quorum {
     pub use leasehold_quorum::{QUARANTINE, Quorum, Settings};
 }
 
-/// What a store of your own implements, and all that it takes.
+/// What your own store or layer implements: [`Store`](port::Store), and the types of its methods.
 ///
 /// # Stability
 ///

@@ -108,11 +108,25 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// A wrong URL or option; a store that cannot be reached or is unfit.
+    /// A bad URL or option. A store that cannot be reached or is unfit.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::{Client, Event};
+    ///
+    /// let client = Client::builder("memory:")
+    ///     .listener(|event: &Event<'_>| println!("{}", event.kind()))
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(self) -> Result<Client, Error> {
         let keeper = Keeper::spawn()?;
         let unlayered =

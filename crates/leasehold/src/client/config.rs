@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     fn label(config: impl Into<StoreConfig>) -> String {
-        config.into().0.unwrap().label().unwrap()
+        config.into().0.and_then(|url| url.label()).expect("good settings")
     }
 
     #[test]

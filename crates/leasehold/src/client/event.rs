@@ -1,4 +1,4 @@
-//! Every step as an event, for metrics, logs and layers of the user's own. Nothing is put together where nobody listens.
+//! Every step as an event, for metrics and logs. Without a listener, events are not even put together.
 
 use std::time::Duration;
 
@@ -8,39 +8,39 @@ use leasehold_core::{Error, Fence, Name};
 use crate::client::status::Holder;
 use crate::guard::lost::LossReport;
 
-/// Something that a client did or that happened to it.
+/// Something that a client did, or that happened to it.
 ///
-/// Events of one task come in order. Those of two tasks can cross: the next holder may tell that it was granted a lock before the
-/// last one has told that it gave it back.
+/// Events of one task come in order. Events of two tasks can cross: a grant to the next holder may come before the release of the
+/// last one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// The store is asked for locks.
     Asked {
-        /// For which.
+        /// Their names.
         names: &'a [Name],
     },
     /// A task was granted a lock: by the store, by another task of this client, or because it had it already.
     Granted {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// The hold: a number of its own for every grant.
         hold: u64,
-        /// With which fence.
+        /// The fence of the grant.
         fence: Fence,
-        /// How it came.
+        /// How it was granted.
         how: How,
         /// How long the task waited.
         waited: Duration,
     },
-    /// A task begins to wait: another holds the lock.
+    /// A task begins to wait, because another holds the lock.
     Waits {
-        /// For which.
+        /// The lock.
         name: &'a Name,
     },
-    /// A task did not get the lock: it asked once, or its time to wait was over.
+    /// A task did not get the lock: it asked once, or ran out of time.
     Busy {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// How long the task waited.
         waited: Duration,
@@ -49,7 +49,7 @@ pub enum Event<'a> {
     },
     /// A task no longer wants the lock: its future was dropped before it had an answer.
     Cancelled {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// How long the task waited.
         waited: Duration,
@@ -58,11 +58,11 @@ pub enum Event<'a> {
     },
     /// A task did not get the lock, because of an error.
     Failed {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// How long the task waited.
         waited: Duration,
-        /// Why.
+        /// The reason.
         error: &'a Error,
     },
     /// Leases were renewed, or could not be.
@@ -74,11 +74,11 @@ pub enum Event<'a> {
         /// Whether the store answered.
         answered: bool,
     },
-    /// A lock was not renewed: the store did not answer, refused, or could not tell. It is tried again until the time left is over.
+    /// A lock was not renewed: the store did not answer, refused, or could not tell. The renewal is retried until no time is left.
     RenewalFailed {
-        /// Which.
+        /// The lock.
         name: &'a Name,
-        /// Why.
+        /// The reason.
         error: &'a Error,
         /// How long after the renewal was sent.
         took: Duration,
@@ -87,14 +87,14 @@ pub enum Event<'a> {
     },
     /// A renewal was not answered for so long that it is sent again.
     RenewalLate {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// How long the lock is still held without a renewal.
         left: Duration,
     },
     /// A lock was lost.
     Lost {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// The hold of its [`Event::Granted`].
         hold: u64,
@@ -103,20 +103,20 @@ pub enum Event<'a> {
         /// When, after how long, and which renewals had failed before.
         report: &'a LossReport,
     },
-    /// A guard was given back: to the store, or to another task of this client.
+    /// A guard was released: to the store, or to another task of this client.
     Released {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// The hold of its [`Event::Granted`].
         hold: u64,
-        /// Whether it was still held; a lost one is given back too, but not well.
+        /// Whether it was still held. False if the lock was lost before.
         ok: bool,
-        /// How long it was held: where it was lost, until then.
+        /// How long it was held, or had been when it was lost.
         held: Duration,
     },
-    /// A guard left its lock to its owner: it is not given back, and this client knows nothing more of it.
+    /// A guard left its lock to its owner: it is not released, and this client knows nothing more of it.
     Detached {
-        /// Which.
+        /// The lock.
         name: &'a Name,
         /// The hold of its [`Event::Granted`].
         hold: u64,
@@ -125,7 +125,7 @@ pub enum Event<'a> {
     },
 }
 
-/// One list for both, so that a test that names every event knows each of them.
+/// One list for both, so that a test that covers every event cannot miss one.
 macro_rules! kinds {
     ($($variant:ident => $kind:literal,)*) => {
         impl Event<'_> {
@@ -158,7 +158,7 @@ kinds! {
 }
 
 impl Event<'_> {
-    /// Tells the event to `tracing`: what calls for attention as a warning, the rest for those who look closely.
+    /// Records the event with `tracing`: what needs attention as a warning, the rest at debug level.
     pub(crate) fn trace(&self, store: &str) {
         match self {
             Self::Asked { names } => tracing::debug!(store, lock = %names[0], names = names.len(), "asked"),
@@ -197,7 +197,7 @@ impl Event<'_> {
     }
 }
 
-/// Hears every event of a client. Called on the caller's task or the keeper's thread: be quick, and do not call the client.
+/// Receives every event of a client. It is called on the caller's task or the keeper's thread: be quick, and do not call the client.
 /// A listener that panics is logged with `tracing`, and changes nothing for the client or its callers.
 pub trait Listener: Send + Sync + 'static {
     /// An event happened.

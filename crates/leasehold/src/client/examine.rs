@@ -1,4 +1,4 @@
-//! Looking whether a store is fit to keep locks: for operators.
+//! Checks whether a store is fit to keep locks: for operators.
 
 use std::time::Instant;
 
@@ -10,32 +10,42 @@ use crate::client::{Client, ClientBuilder};
 use crate::lock::Attempt;
 use crate::runtime::random;
 
-/// Whether there is a store already: for those who only want to look. One that is made by the first who connects, as a file is, and
-/// was not made yet, is told by its label.
+/// The label of a store that does not exist yet, and that connecting would create, as it does with a file. None if the store exists
+/// or is not of this kind.
 ///
 /// # Errors
 ///
-/// A wrong URL or option.
+/// A bad URL or option.
 pub fn not_created(url: &str) -> Result<Option<String>, Error> {
     StoreUrl::parse(url)?.not_created()
 }
 
-/// Looks at a store: what its engine says of itself, whether it opens, and whether a lock can be taken and given back there. One that
-/// was not made yet is not made for that.
+/// Checks a store: what its engine reports, whether it opens, and whether a lock can be acquired and released there. A store that
+/// does not exist yet is not created.
 ///
 /// # Errors
 ///
-/// A wrong URL or option; a store that cannot be reached. What is wrong with one that is reached is a check that fails.
+/// A bad URL or option. A store that cannot be reached; anything wrong with one that is reached is a check that fails.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves nothing behind but the work in the background that gives the tried lock back.
+/// Dropping the future leaves nothing behind. If a lock was acquired, it is released in the background.
+///
+/// # Example
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+/// for check in leasehold::examine("memory:").await? {
+///     println!("{}: {:?}, {}", check.check, check.verdict, check.found);
+/// }
+/// # Ok(()) }
+/// ```
 pub async fn examine(url: &str) -> Result<Vec<Check>, Error> {
     Client::builder(url).examine().await
 }
 
 impl ClientBuilder {
-    /// Looks at the store instead of connecting to it, as [`examine`] does: for one that wants a password.
+    /// Checks the store instead of connecting to it, as [`examine`] does: for a store that wants a password.
     ///
     /// # Errors
     ///
@@ -44,6 +54,16 @@ impl ClientBuilder {
     /// # Cancel safety
     ///
     /// As [`examine`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// for check in leasehold::Client::builder("memory:").password("secret").examine().await? {
+    ///     println!("{}: {:?}", check.check, check.verdict);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn examine(self) -> Result<Vec<Check>, Error> {
         let mut checks = Vec::new();
         if let Some(store) = self.url()? {
@@ -56,7 +76,7 @@ impl ClientBuilder {
             }
         }
         let client = match self.connect().await {
-            // Of a quorum, what is wrong stands in the checks of its servers, also that one is named twice.
+            // The faults of a quorum are in the checks of its servers, also that one is named twice.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Unfit | ErrorKind::NoQuorum)
                     || checks.iter().any(|check| check.verdict == Verdict::Fail) =>
@@ -74,14 +94,14 @@ impl ClientBuilder {
     }
 }
 
-/// Takes a lock under a name that nobody else has, and gives it back.
+/// Acquires a lock under a name that nobody else has, and releases it.
 async fn try_out(client: &Client) -> Result<Check, Error> {
     let name = format!("leasehold-doctor-{}", random::owner()?);
     let began = Instant::now();
     let tried = match client.lock(&name).try_acquire().await {
         Ok(Attempt::Granted(guard)) => {
             let released = guard.release().await;
-            // Nobody asks for this name again: its last fence need not be kept for days.
+            // This name is never used again: its last fence need not be kept for days.
             let _ = client.break_lock(&name, BreakOptions::from(Break::Now).reset_fence()).await;
             released
         }

@@ -28,14 +28,14 @@ use config::StoreConfig;
 use stats::Stats;
 use status::Status;
 
-/// How many locks [`Client::list`] fetches at a time.
+/// Maximum number of locks that [`Client::list`] fetches with one call.
 const PAGE: usize = 1_000;
 
 /// A connection to a store, and everything that this process holds there. Cheap to clone.
 ///
-/// When the client, its locks and its guards are all dropped, its thread goes on until what was still open with the store has
-/// ended, such as a release that was not answered: at the latest when the lease is over. A program that ends before that leaves it
-/// to the lease; [`Client::close`] waits.
+/// When the client, its locks and its guards are all dropped, its thread goes on until nothing is open with the store, such as a
+/// release that was not answered: until the lease is over at the latest. A program that ends before that leaves it to the lease;
+/// [`Client::close`] waits.
 ///
 /// # Example
 ///
@@ -65,6 +65,15 @@ impl Client {
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// assert_eq!(client.store_label(), "memory:");
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder(url).connect().await
     }
@@ -81,23 +90,23 @@ impl Client {
         ClientBuilder::new(Source::Stores { callers, keepers })
     }
 
-    /// A lock by name. Nothing is asked of the store before it is acquired.
+    /// A lock by name. Nothing is sent to the store before it is acquired, and a bad name is reported then.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self, Name::new(name).map(Names::One))
     }
 
-    /// Several locks that are taken together, all or none, in one step of the store.
+    /// Several locks that are acquired together, all or none, in one step of the store.
     ///
-    /// Names given twice are taken once, and the guard has them in order of names. While it waits for one of them it holds no other, and
-    /// no place in line for another. An owner that already holds one of them gets an error and does not wait. An explicit owner that
-    /// holds *all* of them, in other clients, re-enters all.
+    /// A name that is given twice is acquired once, and the guard has the names in order. While the group waits for one lock it holds
+    /// no other, and no place in line for another. An owner that already holds one of them gets an error and does not wait. An
+    /// explicit owner that holds *all* of them, in other clients, re-enters all.
     pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> GroupLock {
         let names: Result<Vec<Name>, Error> = names.into_iter().map(Name::new).collect();
         Lock::new(self, names.and_then(Names::new)).into()
     }
 
     /// A lease that an explicit owner has without a guard, for renewing and releasing it: see [`Guard::leave`](crate::Guard::leave).
-    /// Nothing is asked of the store.
+    /// Nothing is sent to the store.
     ///
     /// # Errors
     ///
@@ -110,11 +119,23 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// A bad name; a store that did not answer.
+    /// A bad name. A store that did not answer.
     ///
     /// # Cancel safety
     ///
-    /// It only looks.
+    /// It changes nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let _guard = client.lock("invoices").acquire().await?;
+    /// for holder in client.inspect("invoices").await?.holders {
+    ///     println!("{holder}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Status, Error> {
         self.shell.check_process("inspect")?;
         let name = self.named(name)?;
@@ -122,15 +143,25 @@ impl Client {
         Ok(Status::of(answered.result))
     }
 
-    /// Every lock that is held, or lingers, and whose name begins with `prefix`, in order of names.
+    /// Every lock that is held or in its cooldown, and whose name begins with `prefix`, in order of names.
     ///
     /// # Errors
     ///
-    /// A prefix that no name can have; a store that did not answer.
+    /// A prefix that no name can have. A store that did not answer.
     ///
     /// # Cancel safety
     ///
-    /// It only looks.
+    /// It changes nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let _guard = client.lock("jobs/17").acquire().await?;
+    /// assert!(client.list("jobs/").await?.iter().any(|lock| lock.is_held()));
+    /// # Ok(()) }
+    /// ```
     pub async fn list(&self, prefix: &str) -> Result<Vec<Status>, Error> {
         self.shell.check_process("list")?;
         if !prefix.is_empty() {
@@ -150,22 +181,35 @@ impl Client {
         }
     }
 
-    /// Takes a lock away from its holder, whoever that is: for operators. Answers who it was.
+    /// Takes a lock away from any holder: for operators. Returns who held it.
     ///
-    /// [`AtLeaseEnd`](crate::Break::AtLeaseEnd) ends the holder's right: its next renewal answers *lost*, and others may come when its lease has run out.
-    /// [`Now`](crate::Break::Now) deletes it at once; two may act until the holder finds out, and fences decide. It finds out with its next
-    /// renewal, within a third of its lease; a fixed lease is not renewed, and finds out when it is released or its time ends. The
-    /// fence count is untouched, unless [`BreakOptions::reset_fence`] says otherwise. With [`BreakOptions::fence`] it acts only
-    /// while the lock is held under that fence: a lock that is free stays as it is, its fences too.
+    /// [`AtLeaseEnd`](crate::Break::AtLeaseEnd) ends the holder's right: its next renewal reports a loss, and others may acquire the
+    /// lock when its lease has run out. [`Now`](crate::Break::Now) deletes the lock at once: two holders may act until the first one
+    /// finds out, and fences decide. It finds out with its next renewal, within a third of its lease; with a fixed lease, when it
+    /// releases the lock or its time ends. The fence count is kept, unless [`BreakOptions::reset_fence`] says otherwise. With
+    /// [`BreakOptions::fence`] it acts only while the lock is held under that fence: a free lock stays as it is, with its fences.
     ///
     /// # Errors
     ///
-    /// A bad name; a store that did not answer; a lock that lingers or is held under another fence than the one given (`NotHolder`); a value that is not recognisably a
-    /// lock (`Unfit`), unless [`BreakOptions::foreign`] is set.
+    /// A bad name. A store that did not answer. `NotHolder` for a lock that is in its cooldown or held under another fence than the
+    /// given one. `Unfit` for a value that is not recognisably a lock, unless [`BreakOptions::foreign`] is set.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether it was broken.
+    /// Dropping the future leaves open whether the lock was broken.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// use leasehold::{Break, BreakOptions};
+    ///
+    /// let guard = client.lock("invoices").acquire().await?;
+    /// client.break_lock("invoices", BreakOptions::from(Break::Now).fence(guard.fence())).await?;
+    /// assert!(guard.release().await.is_err(), "it was lost");
+    /// # Ok(()) }
+    /// ```
     pub async fn break_lock(&self, name: impl AsRef<str>, options: impl Into<BreakOptions>) -> Result<Status, Error> {
         self.shell.check_process("break")?;
         let (name, options) = (self.named(name)?, options.into());
@@ -178,32 +222,46 @@ impl Client {
         }
     }
 
-    /// What the store can do and promise.
+    /// What the store can do, and what it promises.
     pub fn capability(&self) -> Capability {
         self.shell.store.capability()
     }
 
-    /// What locks have where they say nothing else.
+    /// The options of locks that do not say otherwise.
     pub fn defaults(&self) -> &Options {
         &self.options
     }
 
-    /// The store's name for people, without credentials.
+    /// The display name of the store, without credentials.
     pub fn store_label(&self) -> &str {
         self.shell.store.label()
     }
 
-    /// Which store it is, whatever its URL: two clients with the same known identity share their locks.
+    /// Which store it is, independent of its URL: two clients with the same known identity share their locks.
     ///
     /// # Errors
     ///
-    /// As for any call to the store.
+    /// A store that did not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// let one = leasehold::Client::connect("memory:jobs").await?;
+    /// let two = leasehold::Client::connect("memory:jobs").await?;
+    /// assert_eq!(one.identity().await?.is_same(&two.identity().await?), Some(true));
+    /// # Ok(()) }
+    /// ```
     pub async fn identity(&self) -> Result<Identity, Error> {
         self.shell.store.identity().await.map_err(|error| error.on_store(self.shell.store.label()))
     }
 
-    /// How much this client has in use: names that it holds, wants or has open with the store, tasks that wait, guards that are
-    /// watched or were lost and still live. Zero when all is given back: for metrics, and for finding leaks.
+    /// How much this client has in use: names that it holds, waits for or has open with the store, waiting tasks, guards that are
+    /// watched or were lost and still live. Zero when everything is released: for metrics, and for finding leaks.
     pub fn in_use(&self) -> usize {
         if self.shell.is_forked() {
             return 0;
@@ -212,8 +270,7 @@ impl Client {
         state.table.len() + state.table.remnants() + state.mailboxes.len() + state.lost.len()
     }
 
-    /// What this client has in use, and what it has done since it connected: a snapshot, for metrics. Reading it costs as much as
-    /// taking a mutex.
+    /// What this client has in use, and what it has done since it connected: a snapshot for metrics. It costs a mutex.
     pub fn stats(&self) -> Stats {
         if self.shell.is_forked() {
             return Stats::default();
@@ -222,16 +279,27 @@ impl Client {
         Stats { guards: state.table.guards(), waiting: state.mailboxes.len(), names: state.table.len(), ..state.stats }
     }
 
-    /// Gives back everything that this client holds, and waits for it. Waiting acquires end with an error; guards that are left are
-    /// lost. Every later acquire is refused; looking ([`Client::inspect`], [`Client::list`]) and breaking still work.
+    /// Releases everything that this client holds, and waits for that. Waiting acquires end with an error; guards that are left are
+    /// lost. Every later acquire is refused; [`Client::inspect`], [`Client::list`] and [`Client::break_lock`] still work.
     ///
     /// # Errors
     ///
-    /// None but a forked process: what cannot be given back because the store does not answer is waited for until its lease is over.
+    /// Only in a forked process. A release that the store does not answer is waited for until its lease is over.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the closing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock("invoices").acquire().await?;
+    /// client.close().await?;
+    /// assert!(!guard.is_valid());
+    /// # Ok(()) }
+    /// ```
     pub async fn close(&self) -> Result<(), Error> {
         self.shell.check_process("close")?;
         let quiet = self.shell.quiet.notified();
@@ -245,7 +313,7 @@ impl Client {
         if !self.shell.state().table.is_empty() {
             quiet.await;
         }
-        // Lists of waiters are left in the background.
+        // Leaving the lists of waiters goes on in the background.
         self.shell.tasks.done().await;
         self.shell.store.close(self.shell.client).await;
         Ok(())

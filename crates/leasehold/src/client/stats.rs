@@ -10,19 +10,19 @@ pub struct Stats {
     pub guards: usize,
     /// Tasks that wait for a lock.
     pub waiting: usize,
-    /// Names that are held, wanted or open with the store.
+    /// Names that are held, waited for or open with the store.
     pub names: usize,
     /// Locks granted by the store.
     pub grants: u64,
-    /// Locks handed over from one task of this client to the next, without the store.
+    /// Locks handed from one task of this client to the next, without the store.
     pub handoffs: u64,
     /// Locks granted to an owner that this client held them for already.
     pub reentries: u64,
-    /// Attempts that the store, or another task of this client, refused; not those whose time to wait ran out.
+    /// Attempts that the store, or another task of this client, refused. Attempts that ran out of time do not count.
     pub refusals: u64,
     /// Guards that were lost.
     pub losses: u64,
-    /// Renewals that failed, one for each lock.
+    /// Renewals that failed, counted once per lock.
     pub failed_renewals: u64,
     /// Calls to the store, by kind.
     pub calls: Calls,
@@ -32,11 +32,11 @@ pub struct Stats {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Calls {
-    /// To take locks.
+    /// To acquire locks.
     pub acquire: u64,
-    /// To renew them.
+    /// To renew leases.
     pub renew: u64,
-    /// To give them back.
+    /// To release locks.
     pub release: u64,
     /// To subscribe to hints.
     pub watch: u64,
@@ -59,7 +59,7 @@ impl Calls {
 }
 
 impl Stats {
-    /// Counts what a step gives out.
+    /// Counts an output of a step.
     #[inline]
     pub(crate) fn count(&mut self, output: &Output) {
         match output {
@@ -82,7 +82,7 @@ impl Stats {
         }
     }
 
-    /// A call was not sent: the task that was to send it has gone.
+    /// A call was not sent, because its task is gone.
     pub(crate) fn unsent(&mut self, request: &Request) {
         *self.calls.of(request) -= 1;
     }

@@ -1,4 +1,4 @@
-//! Who holds a lock, for people and for programs that want to know.
+//! Who holds a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use leasehold_core::port::{self, Busy};
 use leasehold_core::time::STORE_EPOCH_UNIX_SECONDS;
 use leasehold_core::{Fence, Name, StoreTime};
 
-/// Who holds a lock, as far as is known. What is not known is `None`.
+/// The holder of a lock, as far as it is known: `None` is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
     /// The lock.
     pub name: Name,
-    /// The owner as the store keeps it: an explicit owner's own id, else an id that stands for one client's asking.
+    /// The owner as the store keeps it: the id of an explicit owner, or an id that the client generated.
     pub owner: Option<String>,
     /// The fence of the grant.
     pub fence: Option<Fence>,
-    /// How many holds the owner has; none at all where it gave the lock back, and the lock lingers.
+    /// How many holds the owner has. Zero if it released the lock, and the lock is in its cooldown.
     pub holds: Option<u32>,
-    /// Time left if nobody renews it; none also where it has no expiry.
+    /// Time left without a renewal. Also `None` for a lock without expiry.
     pub left: Option<Duration>,
-    /// The lease that was asked for.
+    /// The lease that was requested.
     pub lease: Option<Duration>,
     /// Since when.
     pub since: Option<SystemTime>,
-    /// Whether its right was ended ([`Break::AtLeaseEnd`](crate::Break::AtLeaseEnd)): it cannot renew the lock, and others come when
-    /// the time left is over.
+    /// Whether its right was ended ([`Break::AtLeaseEnd`](crate::Break::AtLeaseEnd)): it cannot renew the lock, and others get it
+    /// when the time left is over.
     pub broken: Option<bool>,
-    /// On which machine.
+    /// Its machine.
     pub host: Option<Arc<str>>,
-    /// In which process.
+    /// Its process.
     pub pid: Option<u32>,
-    /// The holder's own word.
+    /// The label that it gave the lock.
     pub label: Option<Arc<str>>,
 }
 
@@ -73,29 +73,29 @@ impl Holder {
     pub(crate) fn of(busy: Busy) -> Self {
         match busy.holder {
             Some(holder) => Self::known(busy.name, &holder),
-            // Nobody holds it, and it is known until when: it lingers.
+            // Nobody holds it, and it is known until when: it is in its cooldown.
             None => Self { left: busy.free_in, holds: busy.free_in.map(|_| 0), ..Self::unknown(busy.name) },
         }
     }
 
-    fn lingering(name: &Name, lingering: port::Cooldown) -> Self {
-        let last = lingering.last.map_or_else(|| Self::unknown(name.clone()), |last| Self::known(name.clone(), &last));
-        Self { holds: Some(0), left: Some(lingering.left), ..last }
+    fn in_cooldown(name: &Name, cooldown: port::Cooldown) -> Self {
+        let last = cooldown.last.map_or_else(|| Self::unknown(name.clone()), |last| Self::known(name.clone(), &last));
+        Self { holds: Some(0), left: Some(cooldown.left), ..last }
     }
 
-    /// Whether it holds the lock no longer, but others are kept out for what is left of [`Lock::at_least`](crate::Lock::at_least).
+    /// Whether it has released the lock, and others are kept out for the rest of [`Lock::at_least`](crate::Lock::at_least).
     pub fn is_cooldown(&self) -> bool {
         self.holds == Some(0)
     }
 
-    /// Whether its right is known to have been ended, though its lease has not run out: [`Holder::broken`].
+    /// Whether its right is known to have been ended while its lease has not run out: [`Holder::broken`].
     pub fn is_broken(&self) -> bool {
         self.broken == Some(true)
     }
 }
 
 impl fmt::Display for Holder {
-    /// For people: `"invoices", held by nightly on host7 (process 4711), fence 17, 12.5s left`.
+    /// One line: `"invoices", held by nightly on host7 (process 4711), fence 17, 12.5s left`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match (self.is_cooldown(), self.is_broken()) {
             (true, _) => "lingering after",
@@ -128,7 +128,7 @@ fn system_time(time: StoreTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(STORE_EPOCH_UNIX_SECONDS) + Duration::from_nanos(time.as_nanos())
 }
 
-/// What a store knows of a lock.
+/// The state of a lock in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -136,10 +136,10 @@ pub struct Status {
     pub name: Name,
     /// Its holders; none when it is free.
     pub holders: Vec<Holder>,
-    /// Nobody holds it, but others are kept out for a while: who held it last, and for how long that is still so.
+    /// The last holder, if it released the lock and others are still kept out, with the time that is left of that.
     pub cooldown: Option<Holder>,
-    /// How many clients wait for it, where the store knows: however many tasks wait in a client, it counts once, and only when it
-    /// has been refused by the store.
+    /// How many clients wait for it, if the store knows. A client counts once for all of its waiting tasks, and only after the store
+    /// has refused it.
     pub waiters: Option<u32>,
 }
 
@@ -152,7 +152,7 @@ impl Status {
     pub(crate) fn of(inspected: port::Inspected) -> Self {
         let name = inspected.name;
         let holders = inspected.holders.iter().map(|holder| Holder::known(name.clone(), holder)).collect();
-        let cooldown = inspected.cooldown.map(|lingering| Holder::lingering(&name, lingering));
+        let cooldown = inspected.cooldown.map(|cooldown| Holder::in_cooldown(&name, cooldown));
         Self { name, holders, cooldown, waiters: inspected.waiters }
     }
 }
