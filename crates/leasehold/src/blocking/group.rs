@@ -1,4 +1,4 @@
-//! Locks of several stores, taken together by a thread.
+//! Locks of several stores, acquired together by a thread.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -9,9 +9,9 @@ use leasehold_core::{Error, Owner, WaitMode};
 use super::{Lock, block_on, may_block, option, this_thread, wait_for};
 use crate::lock::{Attempt, only_if_held};
 
-/// Locks of any stores that are taken together, all or none, for the calling thread: the blocking twin of [`crate::lock_all`].
+/// Locks of any stores that are acquired together, all or none, for the calling thread: the blocking twin of [`crate::lock_all`].
 ///
-/// A thread that already holds one of them gets an error; it would wait for itself.
+/// A thread that already holds one of them gets an error, because it would wait for itself.
 ///
 /// # Example
 ///
@@ -30,7 +30,7 @@ pub fn lock_all<L: Into<GroupLock>>(locks: impl IntoIterator<Item = L>) -> Group
     GroupLock { inner: crate::lock_all(locks.into_iter().map(|lock| lock.into().inner)) }
 }
 
-/// Locks that are taken together, all or none. Made by [`Client::lock_all`](super::Client::lock_all) and [`lock_all`].
+/// Locks that are acquired together, all or none. Made by [`Client::lock_all`](super::Client::lock_all) and [`lock_all`].
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct GroupLock {
@@ -51,9 +51,9 @@ impl GroupLock {
     option!(/** As [`crate::GroupLock::wait_mode`]. */ wait_mode: WaitMode);
     option!(/** As [`crate::GroupLock::budget`]. */ budget: Duration);
     option!(/** As [`crate::GroupLock::label`]. */ label: &str);
-    option!(/** Takes those locks for this owner, and not for the thread, that have none of their own ([`Lock::owned_by`]). */ owned_by: &Owner);
+    option!(/** Acquires for this owner, instead of the thread, the locks that have none of their own ([`Lock::owned_by`]). */ owned_by: &Owner);
 
-    /// Waits until all the locks are ours.
+    /// Acquires all the locks, and waits for those that are busy.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl GroupLock {
         block_on(self.mine()?.acquire()).map(GroupGuard::new)
     }
 
-    /// Asks each store once, and does not wait.
+    /// Tries each store once, and does not wait.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl GroupLock {
         block_on(self.mine()?.try_acquire()).map(|attempt| attempt.map(GroupGuard::new))
     }
 
-    /// Waits until all the locks are ours, at most this long.
+    /// Acquires all the locks, and waits at most this long.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl GroupLock {
         block_on(self.mine()?.acquire_within(limit)).map(|attempt| attempt.map(GroupGuard::new))
     }
 
-    /// Waits for all the locks, does some work under them, and releases them: [`Lock::run`].
+    /// Acquires all the locks, runs some work under them, and releases them: [`Lock::run`].
     ///
     /// # Errors
     ///
@@ -108,8 +108,8 @@ impl GroupLock {
     }
 }
 
-/// The guard of several locks, which stays in its thread. It has all that [`crate::GroupGuard`] has; what waits there blocks here, by
-/// [`GroupGuard::release`], [`GroupGuard::extend`] and [`super::wait_lost`].
+/// The guard of several locks, which stays in its thread. It has every method of [`crate::GroupGuard`]; use [`GroupGuard::release`],
+/// [`GroupGuard::extend`] and [`super::wait_lost`] in place of those that are async.
 ///
 /// ```compile_fail
 /// fn needs_send<T: Send>() {}
@@ -127,7 +127,7 @@ impl GroupGuard {
         Self { inner, not_send: PhantomData }
     }
 
-    /// Gives all the locks back, and says how that went.
+    /// Releases all the locks, and returns the result.
     ///
     /// # Errors
     ///

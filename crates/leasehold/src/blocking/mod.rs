@@ -26,7 +26,7 @@ use crate::lock::only_if_held;
 use crate::runtime::random;
 
 thread_local! {
-    /// Who this thread is, in every client.
+    /// The owner of this thread, in every client.
     static ME: Result<Owner, Error> = random::owner();
 }
 
@@ -80,12 +80,12 @@ impl Client {
         &self.inner
     }
 
-    /// A lock by name, taken for the calling thread.
+    /// A lock by name, acquired for the calling thread.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock { inner: self.inner.lock(name) }
     }
 
-    /// Several locks that are taken together, all or none, for the calling thread.
+    /// Several locks that are acquired together, all or none, for the calling thread.
     pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> GroupLock {
         GroupLock { inner: self.inner.lock_all(names) }
     }
@@ -108,7 +108,7 @@ impl Client {
         block_on(self.inner.inspect(name))
     }
 
-    /// Every lock that is held, or lingers, and whose name begins with `prefix`.
+    /// Every lock that is held or in its cooldown, and whose name begins with `prefix`.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Client {
         block_on(self.inner.break_lock(name, options))
     }
 
-    /// Gives back everything that is held, and waits for it.
+    /// Releases everything that is held, and waits for that.
     ///
     /// # Errors
     ///
@@ -136,14 +136,14 @@ impl Client {
     }
 }
 
-/// A lock whose acquire blocks the thread. A thread that holds it takes it again without waiting.
+/// A lock whose acquire blocks the thread. A thread that holds it acquires it again without waiting.
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     inner: crate::Lock,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 pub type Attempt<G = Guard> = crate::Attempt<G>;
 
 macro_rules! option {
@@ -166,12 +166,12 @@ impl Lock {
     option!(/** As [`crate::Lock::budget`]. */ budget: Duration);
     option!(/** As [`crate::Lock::label`]. */ label: &str);
 
-    /// Takes the lock for this owner instead of for the thread.
+    /// Acquires the lock for this owner instead of the thread.
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner) }
     }
 
-    /// Waits until the lock is ours.
+    /// Acquires the lock, and waits for it if it is busy.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl Lock {
         block_on(lock.acquire()).map(Guard::new)
     }
 
-    /// Asks once, and does not wait.
+    /// Tries once, and does not wait.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl Lock {
         block_on(lock.try_acquire()).map(|attempt| attempt.map(Guard::new))
     }
 
-    /// Waits until the lock is ours, at most this long.
+    /// Acquires the lock, and waits for it at most this long.
     ///
     /// # Errors
     ///
@@ -205,9 +205,9 @@ impl Lock {
         block_on(lock.acquire_within(limit)).map(|attempt| attempt.map(Guard::new))
     }
 
-    /// Waits for the lock, does some work under it, and releases it.
+    /// Acquires the lock, runs some work under it, and releases it.
     ///
-    /// A thread cannot be interrupted: long work asks [`crate::Guard::is_valid`] between its steps.
+    /// A thread cannot be interrupted: long work calls [`crate::Guard::is_valid`] between its steps.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ impl Detached {
         block_on(self.inner.renew(fence, term))
     }
 
-    /// Releases one hold of the owner; answers how many it has left.
+    /// Releases one hold of the owner, and returns how many it has left.
     ///
     /// # Errors
     ///
@@ -263,8 +263,8 @@ impl Detached {
     }
 }
 
-/// A guard that stays in its thread, because re-entrance goes by the thread. It has all that [`crate::Guard`] has; what waits there
-/// blocks here, by [`Guard::release`], [`Guard::extend`] and [`wait_lost`].
+/// A guard that stays in its thread, because re-entrance goes by the thread. It has every method of [`crate::Guard`]; use
+/// [`Guard::release`], [`Guard::extend`] and [`wait_lost`] in place of those that are async.
 ///
 /// ```compile_fail
 /// fn needs_send<T: Send>() {}
@@ -282,7 +282,7 @@ impl Guard {
         Self { inner, not_send: PhantomData }
     }
 
-    /// Gives the lock back, and says how that went.
+    /// Releases the lock, and returns the result.
     ///
     /// # Errors
     ///
@@ -321,12 +321,12 @@ impl Deref for Guard {
     }
 }
 
-/// Blocks until the lock behind a signal is lost, and says why; or until it is given back, and says nothing. For a thread that
-/// watches over another's guard: take [`crate::Guard::lost_signal`] there and hand it over.
+/// Blocks until the lock of a signal is lost, and returns why; or until it is released, and returns none. For a thread that watches
+/// another thread's guard: get [`crate::Guard::lost_signal`] there and send it over.
 ///
 /// # Errors
 ///
-/// When it is called from async code.
+/// If it is called from async code.
 pub fn wait_lost(signal: &LostSignal) -> Result<Option<Loss>, Error> {
     block_on(async { Ok(signal.wait().await) })
 }
@@ -371,7 +371,7 @@ fn wait_for<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Whether this thread runs an async task of tokio's at the moment. Threads where tokio allows blocking have a runtime too, but no
-/// budget that runs out; and that is all there is to tell them apart.
+/// budget that runs out; there is no other difference to test for.
 fn is_async_task() -> bool {
     /// More than the budget of a task.
     const MORE_THAN_A_BUDGET: u32 = 1_024;

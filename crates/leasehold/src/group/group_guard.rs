@@ -1,4 +1,4 @@
-//! The guard of several locks that were taken together.
+//! The guard of several locks that were acquired together.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -16,14 +16,14 @@ use crate::guard::lost::{LossReport, LostSignal};
 use crate::guard::{self, Guard};
 use crate::runtime::handle::ShellHandle;
 
-/// Stands for locks of one or several stores that are held together. It is valid while all of them are, and lost when one of them is.
+/// Locks of one or several stores that are held together. It is valid while all of them are, and lost when one of them is.
 ///
-/// Dropping it releases all of them in the background; [`GroupGuard::release`] does so and gives the result.
+/// Dropping it releases all of them in the background; [`GroupGuard::release`] does so and returns the result.
 ///
 /// # Guarantees
 ///
-/// Those of [`Guard`] for each of them, as far as its store promises them: a group over several stores is as good as each is for its own
-/// names. There is no fence for all of them together: hand to each resource the fence of the lock that protects it.
+/// Those of [`Guard`] for each lock, as far as its store promises them. There is no fence for all of them together: pass to each
+/// resource the fence of the lock that protects it.
 ///
 /// # Example
 ///
@@ -39,7 +39,7 @@ use crate::runtime::handle::ShellHandle;
 #[must_use = "dropping the guard releases the locks"]
 pub struct GroupGuard {
     guards: Vec<Guard>,
-    /// When the first of several steps was taken, and in which process.
+    /// Of several steps: when the first one was granted, and in which process.
     since: Option<(Moment, Process)>,
 }
 
@@ -56,46 +56,46 @@ pub struct LostMember {
 }
 
 impl GroupGuard {
-    /// Of what one step of a store granted.
+    /// The guard of what one step of a store granted.
     #[expect(clippy::needless_pass_by_value, reason = "a single guard takes the owner: lock::Hold")]
     pub(super) fn of_one_step(shell: &Arc<ShellHandle>, names: &Names, owner: Owner, grants: &[Grant]) -> Self {
         let guard = |(name, grant): (&Name, &Grant)| Guard::new(shell.clone(), name.clone(), owner.clone(), grant);
         Self { guards: names.as_slice().iter().zip(grants).map(guard).collect(), since: None }
     }
 
-    /// Several as one.
+    /// Joins several groups into one.
     pub(super) fn join(groups: impl Iterator<Item = Self>) -> Self {
         let guards = groups.flat_map(|mut group| std::mem::take(&mut group.guards)).collect();
         Self { guards, since: None }
     }
 
-    /// Taken one after another, the first of them then.
+    /// Marks it as acquired one after another, the first lock at that moment.
     pub(super) fn of_several_steps(mut self, since: Moment) -> Self {
         self.since = Some((since, Process::current()));
         self
     }
 
-    /// Whether an owner had one of them already.
+    /// Whether an owner already had one of them.
     pub(super) fn has_entered(&self) -> bool {
         self.guards.iter().any(Guard::has_entered)
     }
 
-    /// The guard of each lock: the stores in the order in which they were given, the names of a store in order.
+    /// The guard of each lock: the stores in the order in which they were given, and the names of each store in order.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// The guard of one of them, by its name; where several stores have a lock of that name, of the first.
+    /// The guard of one lock by its name. If several stores have a lock of that name, the first.
     pub fn get(&self, name: &str) -> Option<&Guard> {
         self.guards.iter().find(|guard| guard.name().as_str() == name)
     }
 
-    /// The same by the label of its store ([`Client::store_label`](crate::Client::store_label)) and its name.
+    /// The guard of one lock by the label of its store ([`Client::store_label`](crate::Client::store_label)) and its name.
     pub fn get_on(&self, store: &str, name: &str) -> Option<&Guard> {
         self.guards.iter().find(|guard| guard.store_label() == store && guard.name().as_str() == name)
     }
 
-    /// The fence of one of them, by its name: [`GroupGuard::get`].
+    /// The fence of one lock by its name: [`GroupGuard::get`].
     pub fn fence(&self, name: &str) -> Option<Fence> {
         self.get(name).map(Guard::fence)
     }
@@ -105,12 +105,12 @@ impl GroupGuard {
         self.guards.iter().map(|guard| (guard.name(), guard.fence()))
     }
 
-    /// Whether the holder may act, by the clock, now: whether all of them are valid.
+    /// Whether the holder may act now, by the clock: whether all locks are valid.
     pub fn is_valid(&self) -> bool {
         self.time_left().is_some()
     }
 
-    /// How long the holder may act if nothing is renewed: the shortest of them. None when it may not.
+    /// How long the holder may act without a renewal: the shortest of them. None if it may not.
     pub fn time_left(&self) -> Option<Duration> {
         self.guards.iter().map(Guard::time_left).min().flatten()
     }
@@ -120,15 +120,27 @@ impl GroupGuard {
         self.guards.iter().map(Guard::held_for).max().unwrap_or_default()
     }
 
-    /// Resolves when one of them is lost, and says which one and why.
+    /// Resolves when one of them is lost, and returns which one and why.
     ///
     /// # Guarantees
     ///
-    /// As [`LostSignal::wait`], by the store of the one that is lost.
+    /// As [`LostSignal::wait`], by the store of the lost one.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # use std::time::Duration;
+    /// let guard = client.lock_all(["alice", "bob"]).lease(Duration::from_millis(50)).acquire().await?;
+    /// let lost = guard.lost().await;
+    /// println!("{} on {}: {}", lost.name, lost.store, lost.loss);
+    /// # Ok(()) }
+    /// ```
     pub async fn lost(&self) -> LostMember {
         let Some((at, loss)) = self.lost_signal().wait_for_one().await else { return std::future::pending().await };
         let guard = &self.guards[at];
@@ -140,12 +152,12 @@ impl GroupGuard {
         LostSignal { cells: self.guards.iter().map(Guard::lost_cell).collect() }
     }
 
-    /// How the first of them that is known to be lost was lost: why, when, after how long, and which renewals had failed before.
+    /// How the first lost one in order was lost: why, when, after how long, and which renewals failed before.
     pub fn loss_report(&self) -> Option<LossReport> {
         self.lost_signal().report()
     }
 
-    /// The names that are known to be lost: often not all.
+    /// The names that are known to be lost: often only some of them.
     pub fn lost_names(&self) -> impl Iterator<Item = &Name> {
         self.guards.iter().filter(|guard| guard.lost_cell().is_lost()).map(Guard::name)
     }
@@ -179,11 +191,11 @@ impl GroupGuard {
         }
     }
 
-    /// Makes every lease last for `term` from now, if it would not anyway: [`Guard::extend`] on each.
+    /// Makes every lease last for `term` from now, if it would end before that: [`Guard::extend`] on each.
     ///
     /// # Errors
     ///
-    /// Those of [`Guard::extend`], of each that failed ([`Error::failures`]); the others are lengthened.
+    /// Those of [`Guard::extend`], of each that failed ([`Error::failures`]); the others are extended.
     ///
     /// # Cancel safety
     ///
@@ -204,11 +216,11 @@ impl GroupGuard {
         together("extend", clients.collect()).await
     }
 
-    /// Releases all of them, several stores at the same time, and says how that went: all are released, also when one fails.
+    /// Releases all of them, several stores at the same time, and returns the result. All are released, also if one fails.
     ///
     /// # Errors
     ///
-    /// Those of [`Guard::release`], of each that failed: where there is more than one, [`Error::failures`] has them all.
+    /// Those of [`Guard::release`], of each that failed: if there is more than one, [`Error::failures`] has them all.
     ///
     /// # Cancel safety
     ///
@@ -234,12 +246,24 @@ impl GroupGuard {
     ///
     /// # Errors
     ///
-    /// The guard comes back with each of them, as it was. Those of [`Guard::leave`]; [`ErrorKind::BadArgument`] for locks of several
+    /// The guard is returned with each of them, as it was. Those of [`Guard::leave`]; [`ErrorKind::BadArgument`] for locks of several
     /// clients, which cannot be left in one step.
     ///
     /// # Cancel safety
     ///
     /// As [`Guard::leave`].
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # use std::time::Duration;
+    /// let client = leasehold::Client::connect("redis://localhost").await?;
+    /// let owner = leasehold::Owner::explicit("deploy-17")?;
+    /// let group = client.lock_all(["blue", "green"]).owned_by(&owner).lease(Duration::from_secs(60));
+    /// group.acquire().await?.leave().await.map_err(|(_, error)| error)?;
+    /// # Ok(()) }
+    /// ```
     pub async fn leave(mut self) -> Result<(), (Self, Error)> {
         if self.by_client().count() > 1 {
             let what = "locks of several clients cannot be left to their owner in one step";
@@ -251,7 +275,7 @@ impl GroupGuard {
         }
     }
 
-    /// Those of one client after those of another.
+    /// The guards of each client in turn.
     fn by_client(&self) -> impl Iterator<Item = &[Guard]> {
         self.guards.chunk_by(|one, other| Arc::ptr_eq(&one.shell, &other.shell))
     }
@@ -274,7 +298,7 @@ impl fmt::Debug for GroupGuard {
     }
 }
 
-/// Does several things one after another, to the end of each, and answers what failed.
+/// Runs several futures one after another, and returns the errors.
 async fn in_turn<F: Future<Output = Result<(), Error>>>(all: impl Iterator<Item = F>) -> Vec<Error> {
     let mut failures = Vec::new();
     for one in all {
@@ -283,7 +307,7 @@ async fn in_turn<F: Future<Output = Result<(), Error>>>(all: impl Iterator<Item 
     failures
 }
 
-/// Does several things at the same time, to the end of each: one that is slow holds up no other.
+/// Runs several futures at the same time, to the end of each: a slow one holds up no other.
 async fn together<F: Future<Output = Vec<Error>>>(operation: &'static str, all: Vec<F>) -> Result<(), Error> {
     let mut under_way: Vec<Option<Pin<Box<F>>>> = all.into_iter().map(|one| Some(Box::pin(one))).collect();
     let mut failures = Vec::new();

@@ -1,7 +1,7 @@
-//! Several locks, of one store or of several, taken together: all or none, without a deadlock, and with one guard.
+//! Several locks, of one store or of several, acquired together: all or none, without a deadlock, and with one guard.
 //!
-//! Those of one client are taken in one step of its store. Over several, [`leasehold_core::multi`] decides what to do next, and here it
-//! is done. Nothing here waits for a lock while it holds another.
+//! Locks of one client are acquired in one step of its store. Over several stores, [`leasehold_core::multi`] decides what comes next,
+//! and `acquisition.rs` does it. Nothing here waits for a lock while it holds another.
 
 mod acquisition;
 mod group_guard;
@@ -16,13 +16,13 @@ pub use group_guard::{GroupGuard, LostMember};
 
 use crate::lock::{Attempt, Lock, Patience, only_if_held, refused};
 
-/// Locks of any stores that are taken together, all or none.
+/// Locks of any stores that are acquired together, all or none.
 ///
-/// Each keeps the options it was made with: how long it is leased, its label, its owner. Names of one client with the same options are
-/// taken in one step of the store; the others one after another. While it waits for one of them it holds no other, and no place in line
-/// for another. An owner that already holds one of them gets an error and does not wait.
+/// Each lock keeps its options: its lease, its label, its owner. Names of one client with the same options are acquired in one step of
+/// the store, the others one after another. While the group waits for one lock it holds no other, and no place in line for another.
+/// An owner that already holds one of them gets an error and does not wait.
 ///
-/// Where all names are of one client, use [`Client::lock_all`](crate::Client::lock_all).
+/// If all names are of one client, use [`Client::lock_all`](crate::Client::lock_all).
 ///
 /// # Example
 ///
@@ -50,14 +50,14 @@ pub fn lock_all<L: Into<GroupLock>>(locks: impl IntoIterator<Item = L>) -> Group
     GroupLock { locks: locks.into_iter().map(Into::into).flat_map(owned).collect(), owner: None, in_one_step: false }
 }
 
-/// Locks that are taken together, all or none. Made by [`Client::lock_all`](crate::Client::lock_all) for one store, and by [`lock_all`]
-/// for several.
+/// Locks that are acquired together, all or none. Made by [`Client::lock_all`](crate::Client::lock_all) for one store, and by
+/// [`lock_all`] for several.
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct GroupLock {
     pub(crate) locks: Vec<Lock>,
     pub(crate) owner: Option<Owner>,
-    /// All names are in the one lock, and its store takes them in one step.
+    /// All names are in one lock, and its store acquires them in one step.
     in_one_step: bool,
 }
 
@@ -73,7 +73,7 @@ impl GroupLock {
         self.each(|lock| lock.keep(lease))
     }
 
-    /// Takes every lock for this long, and never renews it: [`Lock::lease`].
+    /// Acquires every lock for this long, and never renews it: [`Lock::lease`].
     pub fn lease(self, lease: Duration) -> Self {
         self.each(|lock| lock.lease(lease))
     }
@@ -98,14 +98,14 @@ impl GroupLock {
         self.each(|lock| lock.budget(budget))
     }
 
-    /// A label for people who look who holds them: [`Lock::label`].
+    /// Human-readable label, shown by `inspect` and `list`: [`Lock::label`].
     pub fn label(self, label: impl AsRef<str>) -> Self {
         self.each(|lock| lock.label(&label))
     }
 
-    /// Takes those locks for this owner that have none of their own ([`Lock::owned_by`]).
+    /// Acquires for this owner the locks that have none of their own ([`Lock::owned_by`]).
     ///
-    /// Over several stores it does not re-enter: where it holds one of them already, that is an error.
+    /// Over several stores it does not re-enter: if it already holds one of them, that is an error.
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         if self.in_one_step {
             return self.each(|lock| lock.owned_by(owner));
@@ -119,30 +119,30 @@ impl GroupLock {
         self
     }
 
-    /// Waits until all the locks are ours.
+    /// Acquires all the locks, and waits for those that are busy.
     ///
     /// # Guarantees
     ///
-    /// Those of [`Lock::acquire`] for each of them: when this returns, all are valid. A waiter holds nothing and is in line for one
-    /// lock at most: so in whatever order others take theirs, no two wait for each other.
+    /// Those of [`Lock::acquire`] for each of them: when this returns, all are valid. A waiting group holds nothing, and is in line
+    /// for one lock at most: no two groups wait for each other, in whatever order they name their locks.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`] for each of them; then none is held. [`BadArgument`](crate::ErrorKind::BadArgument) where no lock is
-    /// given, or over several stores one is given twice: by the server that keeps it, not by its URL.
-    /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) where the owner holds one of them. [`Unfit`](crate::ErrorKind::Unfit) where two
-    /// locks of one name are given and their servers do not tell who they are. [`Lost`](crate::ErrorKind::Lost) where leases are so short
+    /// Those of [`Lock::acquire`] for each of them; then none is held. [`BadArgument`](crate::ErrorKind::BadArgument) if no lock is
+    /// given, or if over several stores one is given twice: by the server that keeps it, not by its URL.
+    /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) if the owner holds one of them. [`Unfit`](crate::ErrorKind::Unfit) if two
+    /// locks of one name are given and their servers do not tell who they are. [`Lost`](crate::ErrorKind::Lost) if leases are so short
     /// that they end before all locks are acquired. An unreachable store is retried for 10 s each time its turn comes.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaks nothing: what is held by then is released in the background.
+    /// Dropping the future leaks nothing: locks that are held by then are released in the background.
     ///
     /// # Fairness
     ///
-    /// Over one store, as [`Lock::acquire`] for the name that is waited for. Over several, none is promised. But in one process later
-    /// groups stand aside for a while for an earlier one that wants some of the same locks and was refused; between processes, chance
-    /// decides.
+    /// Over one store, as [`Lock::acquire`] for the name that is waited for. Over several stores, no order is promised. In one process,
+    /// later groups stand aside for a while for an earlier one that wants some of the same locks and was refused; between processes,
+    /// chance decides.
     ///
     /// # Example
     ///
@@ -157,11 +157,11 @@ impl GroupLock {
         self.attempt(Patience::FOREVER).await?.granted().ok_or_else(refused)
     }
 
-    /// Asks each store once, and does not wait. Where one of the locks is busy, that one's holder is told, and none is held.
+    /// Tries each store once, and does not wait. If one of the locks is busy, none is held, and the holder of that one is returned.
     ///
     /// # Errors
     ///
-    /// As [`GroupLock::acquire`]; an unreachable store at once.
+    /// As [`GroupLock::acquire`]. An unreachable store is an error at once.
     ///
     /// # Cancel safety
     ///
@@ -184,11 +184,12 @@ impl GroupLock {
         self.attempt(Patience::ONCE).await
     }
 
-    /// Waits until all the locks are ours, at most this long. Where the time is over, the holder of the one that was waited for is told.
+    /// Acquires all the locks, and waits at most this long. If the time runs out, the holder of the lock that was waited for is
+    /// returned.
     ///
     /// # Errors
     ///
-    /// As [`GroupLock::acquire`]. When the time is over and a store did not answer, its last error.
+    /// As [`GroupLock::acquire`]. If a store did not answer by the end of the wait, its last error.
     ///
     /// # Cancel safety
     ///
@@ -212,12 +213,12 @@ impl GroupLock {
         self.attempt(Patience::within(limit)?).await
     }
 
-    /// Waits for all the locks, does some work under them, and releases them: [`Lock::run`].
+    /// Acquires all the locks, runs some work under them, and releases them: [`Lock::run`].
     ///
     /// # Errors
     ///
-    /// Those of the work. Those of [`GroupLock::acquire`], before it. [`Lost`](crate::ErrorKind::Lost) when one of the locks was lost
-    /// before the work was done, also when that is noticed only at the release.
+    /// Those of [`GroupLock::acquire`], before the work, and those of the work. [`Lost`](crate::ErrorKind::Lost) if one of the locks was
+    /// lost before the work was done, also when that is noticed only at the release.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What is taken in one step, and in which order; and what is wrong with it before anything is taken.
+//! The parts of a group: what is acquired in one step, in which order, and the mistakes that are found before anything is acquired.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::lock::Lock;
 use crate::runtime::handle::ShellHandle;
 use crate::runtime::random;
 
-/// What one step of one store takes.
+/// The locks that one step of one store acquires.
 pub(super) struct Part {
     pub(super) lock: Lock,
     pub(super) owner: Owner,
-    /// An owner that somebody else may be as well was given.
+    /// The owner was given, so that it may hold locks elsewhere.
     is_given: bool,
-    /// Which of those that were given it was made of first.
+    /// The index of its first lock among those that were given.
     pub(super) given_at: usize,
-    /// Which server keeps it, where that was asked.
+    /// The server that keeps it, if that was asked.
     identity: Option<Identity>,
 }
 
@@ -33,7 +33,7 @@ impl Part {
         is_same_client(&self.lock, other)
     }
 
-    /// Which server keeps it: asked once.
+    /// The server that keeps it: asked once.
     async fn identity(&mut self) -> Result<Identity, Error> {
         if let Some(identity) = &self.identity {
             return Ok(identity.clone());
@@ -43,7 +43,7 @@ impl Part {
         Ok(self.identity.insert(identity).clone())
     }
 
-    /// Whether another lock can be taken in the same step.
+    /// Whether another lock can be acquired in the same step.
     fn suits(&self, other: &Lock) -> bool {
         self.is_of_client(other)
             && self.shell().store.capability().several_names
@@ -57,7 +57,7 @@ fn is_same_client(a: &Lock, b: &Lock) -> bool {
     Arc::ptr_eq(&a.shell, &b.shell)
 }
 
-/// Puts together what can be taken together. Nothing is sent.
+/// Groups the locks into parts. Nothing is sent.
 pub(super) fn parts(locks: &[Lock], owner: Option<&Owner>) -> Result<Vec<Part>, Error> {
     if locks.is_empty() {
         return Err(Error::new(ErrorKind::BadArgument, "acquire", "no lock was given; give at least one"));
@@ -88,25 +88,26 @@ pub(super) fn parts(locks: &[Lock], owner: Option<&Owner>) -> Result<Vec<Part>, 
     Ok(parts)
 }
 
-/// Asks the stores who they are, where that matters, and whether an owner holds anything already; then puts the parts in the order in which they are tried.
+/// Asks the stores for their identity, if that matters, and whether an owner already holds anything; then puts the parts in the order in
+/// which they are tried.
 pub(super) async fn prepare(parts: &mut [Part]) -> Result<(), Error> {
     identify(parts).await?;
     for part in parts.iter().filter(|part| part.is_given) {
         hold_nothing(part).await?;
     }
-    // The same for everybody who wants the same.
+    // The same order for every group of the same locks.
     parts.sort_by(|a, b| a.names().cmp(b.names()));
     Ok(())
 }
 
-/// Finds the same name twice on one store. Only those are asked where there is a name that another has as well.
+/// Finds a name that is given twice on one store. Only stores with a name in common are asked.
 async fn identify(parts: &mut [Part]) -> Result<(), Error> {
     for at in 0..parts.len() {
         let (before, rest) = parts.split_at_mut(at);
         let part = &mut rest[0];
         for other in before {
             let name = common(other.names(), part.names()).next().cloned();
-            // Within one client it was looked for already.
+            // Within one client this was checked before.
             let Some(name) = name.filter(|_| !other.is_of_client(&part.lock)) else { continue };
             let (one, two) = (other.identity().await?, part.identity().await?);
             match one.is_same(&two) {
@@ -119,7 +120,7 @@ async fn identify(parts: &mut [Part]) -> Result<(), Error> {
     Ok(())
 }
 
-/// An owner that others may be as well, or that was given back to us, must not wait for itself.
+/// An owner that is used elsewhere, or was taken from a guard, must not wait for itself.
 async fn hold_nothing(part: &Part) -> Result<(), Error> {
     let client = part.shell();
     for name in part.names() {

@@ -39,26 +39,26 @@ pub struct FenceGate {
 pub struct Passed {
     /// Its fence.
     pub fence: Fence,
-    /// Its owner, as text; empty where it is not known, and then any owner with that fence passes.
+    /// Its owner, as text. Empty if it is not known: then any owner with that fence passes.
     pub owner: String,
 }
 
 impl FenceGate {
-    /// A gate that has seen nothing.
+    /// A gate that has seen no fence.
     pub const fn new() -> Self {
         Self { last: Mutex::new(Passed { fence: Fence::NONE, owner: String::new() }) }
     }
 
-    /// A gate that goes on from what was stored with the resource.
+    /// A gate that continues from what was stored with the resource.
     pub const fn from_stored(passed: Passed) -> Self {
         Self { last: Mutex::new(passed) }
     }
 
-    /// Lets a holder through, unless one with a larger fence, or another one with the same, was here.
+    /// Lets a holder pass, unless one with a larger fence, or another one with the same fence, has passed before.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] when it is refused: it lost the lock.
+    /// [`ErrorKind::Lost`] if it is refused: it lost the lock.
     pub fn pass(&self, fence: Fence, owner: &Owner) -> Result<(), Error> {
         let mut last = self.last();
         let what = if fence < last.fence {

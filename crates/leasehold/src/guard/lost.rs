@@ -19,10 +19,10 @@ pub struct LossReport {
     pub at: SystemTime,
     /// How long it had been held.
     pub held: Duration,
-    /// How long nobody else could have the lock from then on, where an operator took it away ([`Loss::Broken`]): time to end one's work
-    /// in order. Else zero.
+    /// If an operator took the lock away ([`Loss::Broken`]): for how long nobody else could get it, which is time to end the work in
+    /// order. Otherwise zero.
     pub left: Duration,
-    /// The last renewals that failed, at most three, the newest last; none where the last one had succeeded.
+    /// The last renewals that failed, at most three, the newest last. None if the last renewal succeeded.
     pub renewals: Vec<FailedRenewal>,
 }
 
@@ -51,7 +51,7 @@ impl LossReport {
     }
 }
 
-/// A moment of the past on the clock that people read.
+/// A past moment, on the wall clock.
 fn system_time(now: (Moment, SystemTime), at: Moment) -> SystemTime {
     now.1.checked_sub(now.0.since(at)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -63,7 +63,7 @@ enum End {
     Released,
 }
 
-/// Shared by the shell, which ends it, and by whoever watches a guard.
+/// Shared by the shell, which ends it, and the signals of a guard.
 #[derive(Default, Debug)]
 pub(crate) struct LostCell {
     end: OnceLock<End>,
@@ -71,12 +71,12 @@ pub(crate) struct LostCell {
 }
 
 impl LostCell {
-    /// [`LostCell::wake`] is to follow, when the caller holds no mutex any more.
+    /// [`LostCell::wake`] must follow, once the caller holds no mutex.
     pub(crate) fn lose(&self, report: &Arc<table::LossReport>) {
         let _ = self.end.set(End::Lost(report.loss, Some(report.clone())));
     }
 
-    /// One that was lost before anybody watched it.
+    /// A cell that was lost before there was a signal.
     pub(crate) fn lost(report: Option<&Arc<table::LossReport>>) -> Self {
         let loss = report.map_or(Loss::TimeEnded, |report| report.loss);
         Self { end: OnceLock::from(End::Lost(loss, report.cloned())), ended: Notify::new() }
@@ -93,12 +93,12 @@ impl LostCell {
         }
     }
 
-    /// [`LostCell::wake`] is to follow, when the caller holds no mutex any more.
+    /// [`LostCell::wake`] must follow, once the caller holds no mutex.
     pub(crate) fn release(&self) {
         let _ = self.end.set(End::Released);
     }
 
-    /// Wakes whoever watches. An executor may poll the task before this returns.
+    /// Wakes the tasks that wait for it. An executor may poll a task before this returns.
     pub(crate) fn wake(&self) {
         self.ended.notify_waiters();
     }
@@ -111,22 +111,35 @@ pub struct LostSignal {
 }
 
 impl LostSignal {
-    /// Waits until the lock is lost, and says why: of several names that are lost by then, the gravest ([`Loss::gravity`]); or until the guard is released, and says nothing.
+    /// Waits until the lock is lost, and returns why: of several names that are lost by then, the gravest ([`Loss::gravity`]). Returns
+    /// none if the guard is released.
     ///
     /// # Guarantees
     ///
-    /// Where the store promises `lost_before`, this resolves before another owner can hold the lock: from a timer on a thread of
-    /// its own, also while a renewal hangs or the caller's runtime was blocked. What the *caller* does with it, and when it gets
-    /// to run, is the caller's.
+    /// If the store promises `lost_before`, this resolves before another owner can hold the lock: from a timer on a thread of its
+    /// own, also while a renewal hangs or the caller's runtime is blocked. When the calling task gets to run is up to its runtime.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing; call it again.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock("reports").acquire().await?;
+    /// let signal = guard.lost_signal();
+    /// let watcher = tokio::spawn(async move { signal.wait().await });
+    /// guard.release().await?;
+    /// assert_eq!(watcher.await.expect("no panic"), None);
+    /// # Ok(()) }
+    /// ```
     pub async fn wait(&self) -> Option<Loss> {
         self.wait_for_one().await.map(|(_, loss)| loss)
     }
 
-    /// The same, with which of several it was.
+    /// The same, with the index of the lost one of several.
     pub(crate) async fn wait_for_one(&self) -> Option<(usize, Loss)> {
         let waits = self.cells.iter().enumerate();
         let mut waits: Vec<_> = waits.map(|(at, cell)| (at, Box::pin(Self::wait_for(cell)))).collect();
@@ -158,14 +171,14 @@ impl LostSignal {
         }
     }
 
-    /// How the lock was lost: when, after how long, and which renewals had failed before. None while it is not known to be lost; of
-    /// several names, of the first in order that is.
+    /// How the lock was lost: when, after how long, and which renewals failed before. None while it is not known to be lost. Of
+    /// several names, the report of the first lost one in order.
     pub fn report(&self) -> Option<LossReport> {
         self.cells.iter().find_map(|cell| cell.report()).map(LossReport::of)
     }
 
-    /// Whether the lock is known to be lost. For asking whether one may act, [`Guard::is_valid`](crate::Guard::is_valid) is the
-    /// better question: it reads the clock.
+    /// Whether the lock is known to be lost. To ask whether the holder may act, use [`Guard::is_valid`](crate::Guard::is_valid), which
+    /// reads the clock.
     pub fn is_lost(&self) -> bool {
         self.cells.iter().any(|cell| cell.is_lost())
     }

@@ -1,4 +1,4 @@
-//! A guard: the value that stands for a lease in a program.
+//! A guard: the value that represents a lease in a program.
 
 pub(crate) mod fence_gate;
 pub(crate) mod lost;
@@ -22,16 +22,16 @@ use crate::runtime::in_flight::{InFlight, unknown};
 use crate::runtime::shell::Recipient;
 use crate::runtime::timer::sleep_until;
 
-/// Stands for a lock that is held. Several that were taken together have a [`GroupGuard`](crate::GroupGuard).
+/// A lock that is held. Locks that were acquired together have a [`GroupGuard`](crate::GroupGuard).
 ///
-/// Dropping it gives the lock back in the background; [`Guard::release`] does so and gives the result. A kept lock is renewed as
+/// Dropping it releases the lock in the background; [`Guard::release`] does so and returns the result. A kept lock is renewed for as
 /// long as its guard lives: one that is leaked with [`std::mem::forget`] is renewed until the process ends or the client is closed.
 ///
 /// # Guarantees
 ///
-/// While [`Guard::is_valid`] says so, no guard of another owner is valid anywhere, as far as the store keeps what it promises (see
-/// its docs, and `docs/safety.md` in the repository). A process that is paused between that check and its work is beyond any lock: hand
-/// [`Guard::fence`] to the resource and let it refuse older ones.
+/// While [`Guard::is_valid`] is true, no guard of another owner is valid anywhere, as far as the store keeps its promises (see
+/// its docs, and `docs/safety.md` in the repository). No lock protects against a process that is paused between that check and its
+/// work: pass [`Guard::fence`] to the resource, and let it refuse older ones.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     pub(crate) shell: Arc<ShellHandle>,
@@ -39,7 +39,7 @@ pub struct Guard {
     name: Name,
     pub(crate) hold: HoldId,
     fence: Fence,
-    /// Its owner had it already.
+    /// Its owner already had it.
     entered: bool,
     /// It was released, or left to its owner: dropping it does nothing.
     over: bool,
@@ -51,7 +51,7 @@ impl Guard {
         Self { shell, owner, name, hold, fence, entered, over: false }
     }
 
-    /// The fence of this grant: larger than that of every earlier grant of the name.
+    /// The fence (fencing token) of this grant: larger than the fence of every earlier grant of the name.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -61,12 +61,12 @@ impl Guard {
         &self.name
     }
 
-    /// The owner that holds it. Given to [`Lock::owned_by`](crate::Lock::owned_by), it re-enters.
+    /// The owner that holds it. With [`Lock::owned_by`](crate::Lock::owned_by) it re-enters.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// How many guards this client has on this lock, this one included; zero when it is lost.
+    /// How many guards this client has on this lock, including this one. Zero if it is lost.
     pub fn holds(&self) -> u32 {
         if self.shell.is_forked() {
             return 0;
@@ -74,8 +74,8 @@ impl Guard {
         self.shell.state().table.holds(&self.name, self.hold)
     }
 
-    /// The request under which the store counts this hold; none when it is lost. With
-    /// [`Detached::release_hold`](crate::Detached::release_hold), another process releases exactly this hold, should this one be killed.
+    /// The request under which the store counts this hold; none if it is lost. If this process is killed, another one can release
+    /// exactly this hold with [`Detached::release_hold`](crate::Detached::release_hold).
     pub fn request(&self) -> Option<RequestId> {
         if self.shell.is_forked() {
             return None;
@@ -93,12 +93,12 @@ impl Guard {
         self.shell.store.label()
     }
 
-    /// Whether the holder may act, by the clock, now.
+    /// Whether the holder may act now, by the clock.
     pub fn is_valid(&self) -> bool {
         self.time_left().is_some()
     }
 
-    /// How long the holder may act if nothing is renewed; none when it may not.
+    /// How long the holder may act without a renewal; none if it may not.
     pub fn time_left(&self) -> Option<Duration> {
         if self.shell.is_forked() {
             return None;
@@ -115,10 +115,21 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # use std::time::Duration;
+    /// let guard = client.lock("reports").lease(Duration::from_millis(50)).acquire().await?;
+    /// assert_eq!(guard.lost().await, leasehold::Loss::TimeEnded);
+    /// # Ok(()) }
+    /// ```
     pub async fn lost(&self) -> Loss {
         match self.lost_signal().wait().await {
             Some(loss) => loss,
-            // Only a release ends the signal otherwise, and a release takes the guard.
+            // Otherwise only a release ends the signal, and a release consumes the guard.
             None => std::future::pending().await,
         }
     }
@@ -140,7 +151,7 @@ impl Guard {
         }
     }
 
-    /// How the lock was lost: why, when, after how long, and which renewals had failed before. None while it is not known to be lost.
+    /// How the lock was lost: why, when, after how long, and which renewals failed before. None while it is not known to be lost.
     pub fn loss_report(&self) -> Option<LossReport> {
         self.lost_signal().report()
     }
@@ -149,7 +160,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] when the lock was lost before the future was done, also when that is noticed only as it ends.
+    /// [`ErrorKind::Lost`] if the lock was lost before the future was done, also when that is noticed only as it ends.
     ///
     /// # Cancel safety
     ///
@@ -173,16 +184,27 @@ impl Guard {
         }
     }
 
-    /// Makes the lease last for `term` from now, if it would not anyway. For fixed leases; a kept lock renews itself.
+    /// Makes the lease last for `term` from now, if it would end before that. For fixed leases: a kept lock is renewed anyway.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] when it is gone; it is never made again. [`ErrorKind::BadArgument`] for a term out of the store's bounds.
-    /// A store that did not answer: the lease then ends when it would have, or later.
+    /// [`ErrorKind::Lost`] if it is gone: a lease is never recreated. [`ErrorKind::BadArgument`] for a term outside the store's bounds.
+    /// A store that did not answer: the lease then ends when it would have ended, or later.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether the lease was lengthened; the guard goes by the shorter time.
+    /// Dropping the future leaves open whether the lease was extended; the guard counts the shorter time.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// # use std::time::Duration;
+    /// let guard = client.lock("reports").lease(Duration::from_secs(10)).acquire().await?;
+    /// guard.extend(Duration::from_secs(30)).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn extend(&self, term: Duration) -> Result<(), Error> {
         self.shell.check_process("extend")?;
         let store = &self.shell.store;
@@ -194,16 +216,27 @@ impl Guard {
         call.run(None).await.map(drop)
     }
 
-    /// Releases the lock, and says how that went.
+    /// Releases the lock, and returns the result.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] when it was lost before: others may have held it meanwhile. When the store did not answer, its error;
-    /// the release is then tried again in the background until it is answered or the lease is over.
+    /// [`ErrorKind::Lost`] if it was lost before: others may have held it in the meantime. If the store did not answer, its error; the
+    /// release is then retried in the background until it is answered or the lease is over.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the release.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.lock("reports").acquire().await?;
+    /// guard.release().await?;
+    /// assert!(!client.lock("reports").try_acquire().await?.is_busy());
+    /// # Ok(()) }
+    /// ```
     pub async fn release(mut self) -> Result<(), Error> {
         self.shell.check_process("release")?;
         self.over = true;
@@ -216,15 +249,27 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The guard comes back with each of them, as it was. [`ErrorKind::BadArgument`] when the lock is kept, its owner was generated,
-    /// this client has other guards on it, or the lease was lengthened for another guard or by a call whose answer was lost: the store
-    /// might keep it beyond the end of this guard. [`ErrorKind::Lost`] when it was lost. [`ErrorKind::Unfit`] on a store where a lock ends with
-    /// its process.
+    /// The guard is returned with each of them, as it was. [`ErrorKind::BadArgument`] if the lock is kept, its owner was generated,
+    /// this client has other guards on it, or the lease was extended for another guard or by a call whose answer was lost: the store
+    /// might keep it beyond the end of this guard. [`ErrorKind::Lost`] if it was lost. [`ErrorKind::Unfit`] on a store where a lock
+    /// ends with its process.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future before it is done drops the guard. It is done at once, unless an earlier sending of the acquire was not
-    /// answered: then when that can no longer be executed.
+    /// answered: then it waits until that can no longer be executed.
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # use std::time::Duration;
+    /// let client = leasehold::Client::connect("redis://localhost").await?;
+    /// let owner = leasehold::Owner::explicit("deploy-17")?;
+    /// let guard = client.lock("deploy").owned_by(&owner).lease(Duration::from_secs(60)).acquire().await?;
+    /// guard.leave().await.map_err(|(_, error)| error)?;
+    /// # Ok(()) }
+    /// ```
     pub async fn leave(mut self) -> Result<(), (Self, Error)> {
         match leave_all(std::slice::from_mut(&mut self)).await {
             Ok(()) => Ok(()),
@@ -276,7 +321,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// What a future comes to, unless a lock is lost before.
+/// The output of a future, unless a lock is lost first.
 pub(crate) async fn until_lost<F: Future>(signal: &LostSignal, work: F) -> Option<F::Output> {
     let mut lost = pin!(signal.wait());
     let mut work = pin!(work);
@@ -289,7 +334,7 @@ pub(crate) async fn until_lost<F: Future>(signal: &LostSignal, work: F) -> Optio
     .await
 }
 
-/// Leaves locks of one client to their owner: all or none.
+/// Leaves locks of one client to their owner, all or none.
 pub(crate) async fn leave_all(guards: &mut [Guard]) -> Result<(), Error> {
     let held = guards.iter().map(Guard::held_for).max().unwrap_or_default();
     let wait = detach(guards)?;
@@ -307,7 +352,7 @@ pub(crate) async fn leave_all(guards: &mut [Guard]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Answers how long to wait, where it is too early.
+/// Returns how long to wait if it is too early, else zero.
 fn detach(guards: &[Guard]) -> Result<Duration, Error> {
     let first = &guards[0];
     let shell = &first.shell;

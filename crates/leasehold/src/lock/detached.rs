@@ -1,4 +1,4 @@
-//! A lease without a guard, that was left to its explicit owner: for renewing and releasing it, also from another process.
+//! A lease without a guard, which was left to its explicit owner: for renewing and releasing it, also from another process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::runtime::handle::ShellHandle;
 
 /// A lease that an explicit owner has without a guard. Made by [`Client::detached`](crate::Client::detached).
 ///
-/// Nothing renews it but [`Detached::renew`], and nothing tells when it is lost.
+/// Only [`Detached::renew`] renews it, and there is no lost signal.
 ///
 /// # Example
 ///
@@ -53,18 +53,30 @@ impl Detached {
         &self.name
     }
 
-    /// Makes the lease last for `term` from now, if it would not anyway, with all its holds. Answers how much is left of it.
+    /// Makes the lease last for `term` from now, with all its holds, if it would end before that. Returns how much of it is left.
     ///
     /// With a fence, only the lease of that grant.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotHolder`] when the owner does not hold it, or not with that fence: it is never made again.
-    /// [`ErrorKind::BadArgument`] for a term out of the store's bounds. A store that did not answer.
+    /// [`ErrorKind::NotHolder`] if the owner does not hold it, or not with that fence: a lease is never recreated.
+    /// [`ErrorKind::BadArgument`] for a term outside the store's bounds. A store that did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether the lease was lengthened.
+    /// Dropping the future leaves open whether the lease was extended.
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # use std::time::Duration;
+    /// # let client = leasehold::Client::connect("redis://localhost").await?;
+    /// # let owner = leasehold::Owner::explicit("deploy-17")?;
+    /// let left = client.detached("deploy", &owner)?.renew(None, Duration::from_secs(60)).await?;
+    /// println!("{left:?} left");
+    /// # Ok(()) }
+    /// ```
     pub async fn renew(&self, fence: Option<Fence>, term: Duration) -> Result<Duration, Error> {
         self.shell.check_process("renew")?;
         let store = &self.shell.store;
@@ -86,17 +98,28 @@ impl Detached {
         }
     }
 
-    /// Releases one hold of the owner, and answers how many it has left.
+    /// Releases one hold of the owner, and returns how many it has left.
     ///
-    /// With a fence, only a hold of that grant. Where a guard stands for that hold, it is lost.
+    /// With a fence, only a hold of that grant. If there is a guard for that hold, it is lost.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotHolder`] when the owner does not hold it, or not with that fence. A store that did not answer.
+    /// [`ErrorKind::NotHolder`] if the owner does not hold it, or not with that fence. A store that did not answer.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves open whether it was released.
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("redis://localhost").await?;
+    /// # let owner = leasehold::Owner::explicit("deploy-17")?;
+    /// let holds_left = client.detached("deploy", &owner)?.release(None).await?;
+    /// assert_eq!(holds_left, 0);
+    /// # Ok(()) }
+    /// ```
     pub async fn release(&self, fence: Option<Fence>) -> Result<u32, Error> {
         self.shell.check_process("release")?;
         let request = self.shell.state().table.request();
@@ -112,20 +135,42 @@ impl Detached {
     /// # Cancel safety
     ///
     /// As [`Detached::release`].
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("redis://localhost").await?;
+    /// # let owner = leasehold::Owner::explicit("deploy-17")?;
+    /// client.detached("deploy", &owner)?.release_all(None).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn release_all(&self, fence: Option<Fence>) -> Result<(), Error> {
         self.give_back(fence, ReleaseScope::All).await.map(drop)
     }
 
-    /// Releases the hold that this request took ([`Guard::request`](crate::Guard::request)), and no other of the same owner; answers
-    /// how many the owner has left. Repeated, it releases once.
+    /// Releases the hold of this request ([`Guard::request`](crate::Guard::request)), and no other of the same owner. Returns how
+    /// many holds the owner has left. Repeated, it releases once.
     ///
     /// # Errors
     ///
-    /// As [`Detached::release`]; also [`ErrorKind::NotHolder`] when that hold was released before.
+    /// As [`Detached::release`]; also [`ErrorKind::NotHolder`] if that hold was released before.
     ///
     /// # Cancel safety
     ///
     /// As [`Detached::release`].
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::connect("redis://localhost").await?;
+    /// # let owner = leasehold::Owner::explicit("deploy-17")?;
+    /// # let guard = client.lock("deploy").owned_by(&owner).acquire().await?;
+    /// let request = guard.request().expect("it is held");
+    /// client.detached("deploy", &owner)?.release_hold(request, None).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn release_hold(&self, request: RequestId, fence: Option<Fence>) -> Result<u32, Error> {
         self.give_back(fence, ReleaseScope::Hold(request)).await
     }
@@ -158,7 +203,7 @@ impl Detached {
         }
     }
 
-    /// Says who holds it instead.
+    /// The error for an owner that does not hold the lock: says who does.
     async fn not_holder(&self, operation: &'static str) -> Error {
         let owner = &self.owner;
         let inspected = self.shell.store.inspect(self.name.clone()).await.map(|inspected| inspected.result);
@@ -174,7 +219,7 @@ impl Detached {
                 Some(fence) => format!("{given} no longer holds that lease of it: it has fence {fence} now"),
                 None => format!("{given} no longer holds that lease of it"),
             },
-            // The text of a generated owner is no explicit owner.
+            // The text of a generated owner does not make an explicit owner.
             Ok([holder, ..]) if holder.owner.to_string() == owner.to_string() => {
                 let what = "it was acquired without an explicit owner, so only its own process can renew or release it";
                 let error = Error::new(ErrorKind::NotHolder, operation, what);

@@ -1,4 +1,4 @@
-//! A lock: a name with options. Cheap to make and to clone; nothing is asked of the store before it is acquired.
+//! A lock: a name with options. Cheap to make and to clone; nothing is sent to the store before it is acquired.
 
 pub(crate) mod detached;
 
@@ -18,21 +18,21 @@ use crate::runtime::acquire_call::{AcquireCall, waited};
 use crate::runtime::handle::ShellHandle;
 use crate::runtime::random;
 
-/// The longest time to wait.
+/// Maximum time to wait.
 const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// What an attempt came to: being busy is a result, not an error.
+/// The result of an attempt: that a lock is busy is not an error.
 #[derive(Debug)]
 #[must_use = "a guard that is not kept is released at once"]
 pub enum Attempt<G = Guard> {
-    /// The lock is ours.
+    /// The lock is acquired.
     Granted(G),
     /// Another holds it.
     Busy(Holder),
 }
 
 impl<G> Attempt<G> {
-    /// The guard, where the lock is ours.
+    /// The guard, if the lock is acquired.
     pub fn granted(self) -> Option<G> {
         match self {
             Self::Granted(guard) => Some(guard),
@@ -40,7 +40,7 @@ impl<G> Attempt<G> {
         }
     }
 
-    /// The same with another guard.
+    /// The same result with another guard.
     pub(crate) fn map<H>(self, change: impl FnOnce(G) -> H) -> Attempt<H> {
         match self {
             Self::Granted(guard) => Attempt::Granted(change(guard)),
@@ -56,8 +56,7 @@ impl<G> Attempt<G> {
 
 /// A lock by name, with options.
 ///
-/// Made by [`Client::lock`](crate::Client::lock). A wrong name or option is
-/// reported by the first acquire, before anything is sent.
+/// Made by [`Client::lock`](crate::Client::lock). A bad name or option is reported by the first acquire, before anything is sent.
 ///
 /// # Example
 ///
@@ -74,7 +73,7 @@ impl<G> Attempt<G> {
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     pub(crate) shell: Arc<ShellHandle>,
-    /// One, but for the part of a group.
+    /// One, except for a part of a group.
     pub(crate) names: Names,
     pub(crate) owner: Option<Owner>,
     pub(crate) options: Arc<Options>,
@@ -116,23 +115,23 @@ impl Lock {
         Self { shell, names, owner: None, options, about, bad_name, bad_option: None }
     }
 
-    /// Keeps the lock, with this lease: renewed as long as the guard lives. The default, with 30 s.
+    /// Keeps the lock: its lease of this length is renewed for as long as the guard lives. This is the default, with 30 s.
     ///
-    /// From 200 ms (`memory:` 10 ms) to 24 h. A shorter lease frees the lock of a dead holder sooner and costs more renewals.
+    /// From 200 ms (`memory:` 10 ms) to 24 h. A shorter lease frees the lock of a dead holder sooner, and costs more renewals.
     pub fn keep(self, lease: Duration) -> Self {
         self.with(|options| options.term = Term::Kept(lease))
     }
 
-    /// Takes the lock for this long and never renews it.
+    /// Acquires the lock for this long, and never renews it.
     ///
     /// From 200 ms (`memory:` 10 ms) to 24 h.
     pub fn lease(self, lease: Duration) -> Self {
         self.with(|options| options.term = Term::Fixed(lease))
     }
 
-    /// A kept lock is lost after this long, so that a wedged holder does not have it for ever. Default: no limit.
+    /// A kept lock is lost after this long, so that a stuck holder does not keep it for ever. Default: no limit.
     ///
-    /// The holder is told then; others can have the lock when it is released, or what is left of its lease has run out.
+    /// The guard's lost signal says so. Others get the lock when it is released, or when the rest of its lease has run out.
     pub fn max_hold(self, limit: Duration) -> Self {
         self.with(|options| options.max_hold = Some(limit))
     }
@@ -147,23 +146,23 @@ impl Lock {
         self.with(|options| options.wait_mode = mode)
     }
 
-    /// For how long this lock may be passed from task to task in memory before other processes get their turn.
+    /// For how long this lock may be handed from task to task in memory before other processes get their turn.
     ///
     /// Up to 10 s; zero turns it off. Default: 50 ms.
     pub fn budget(self, budget: Duration) -> Self {
         self.with(|options| options.budget = budget)
     }
 
-    /// A word for people who look who holds it: up to 256 bytes.
+    /// Human-readable label, shown by `inspect` and `list`: up to 256 bytes.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         let label: Arc<str> = label.as_ref().into();
         self.about = Arc::new(About { label: Some(label.clone()), ..(*self.about).clone() });
         self.with(|options| options.label = Some(label))
     }
 
-    /// Takes the lock for this owner: it re-enters a lock that it holds already.
+    /// Acquires the lock for this owner, which re-enters a lock that it already holds.
     ///
-    /// An explicit owner may be the same in several processes, where the store counts its holds. A generated one, taken from
+    /// An explicit owner may be the same in several processes, if the store counts its holds. A generated one, taken from
     /// [`Guard::owner`], re-enters in this client only.
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
@@ -176,26 +175,26 @@ impl Lock {
         self
     }
 
-    /// Waits until the lock is ours.
+    /// Acquires the lock, and waits for it if it is busy.
     ///
     /// # Guarantees
     ///
-    /// Until the guard is released or lost, no other owner has a valid one for this name anywhere. Its fence is larger than that of
-    /// every earlier grant of the name; re-entering has the fence of the grant that is re-entered.
+    /// Until the guard is released or lost, no other owner has a valid guard for this name anywhere. Its fence is larger than the
+    /// fence of every earlier grant of the name; a re-entry has the fence of the grant that it re-enters.
     ///
     /// # Errors
     ///
-    /// A bad name or option, before anything is sent. The store unfit for it. The store unreachable for 10 s before it has
-    /// answered once; later outages are ridden out. The client closed.
+    /// A bad name or option, before anything is sent. A store that is unfit, or that cannot be reached for 10 s before it has
+    /// answered once; later outages are waited out. A closed client.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the place in line and nothing else: a lock that turns out granted is released.
+    /// Dropping the future loses the place in line, and nothing else: a lock that turns out to be granted is released.
     ///
     /// # Fairness
     ///
-    /// Tasks of one client are served in the order they came. Between clients, one that had its turn lets others go first where the
-    /// store knows that they wait.
+    /// Tasks of one client are served in the order in which they came. Between clients, one that had its turn lets others go first
+    /// if the store knows that they wait.
     ///
     /// # Example
     ///
@@ -210,12 +209,12 @@ impl Lock {
         self.attempt(Patience::FOREVER, one_guard).await?.granted().ok_or_else(refused)
     }
 
-    /// Asks once, and does not wait.
+    /// Tries once, and does not wait.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; an unreachable store at once, with its outcome: unknown means that it may be granted for a moment, and
-    /// is then released in the background.
+    /// As [`Lock::acquire`]. An unreachable store is an error at once, with its outcome: *unknown* means that the lock may be granted
+    /// for a moment, and is then released in the background.
     ///
     /// # Cancel safety
     ///
@@ -240,11 +239,11 @@ impl Lock {
         self.attempt(Patience::ONCE, one_guard).await
     }
 
-    /// Waits until the lock is ours, at most this long.
+    /// Acquires the lock, and waits for it at most this long.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]. When the time is over and the store did not answer, its last error.
+    /// As [`Lock::acquire`]. If the store did not answer by the end of the wait, its last error.
     ///
     /// # Cancel safety
     ///
@@ -268,15 +267,15 @@ impl Lock {
         self.attempt(Patience::within(limit)?, one_guard).await
     }
 
-    /// Waits for the lock, does some work under it, and releases it.
+    /// Acquires the lock, runs some work under it, and releases it.
     ///
-    /// The work is dropped when the lock is lost. What it returns is the result; a release that the store did not answer is not an
-    /// error, as it is tried again in the background.
+    /// The work is dropped when the lock is lost. Its result is returned; a release that the store did not answer is not an error,
+    /// because it is retried in the background.
     ///
     /// # Errors
     ///
-    /// Those of the work. Those of [`Lock::acquire`], before it. [`ErrorKind::Lost`] when the lock was lost before the work was done,
-    /// also when that is noticed only at the release.
+    /// Those of [`Lock::acquire`], before the work, and those of the work. [`ErrorKind::Lost`] if the lock was lost before the work
+    /// was done, also when that is noticed only at the release.
     ///
     /// # Cancel safety
     ///
@@ -373,7 +372,7 @@ impl Lock {
     }
 }
 
-/// Makes the guard of what was granted, in the order of names.
+/// Makes the guard of grants, which are in the order of the names.
 pub(crate) type Hold<G> = fn(&Arc<ShellHandle>, &Names, Owner, &[Grant]) -> G;
 
 fn one_guard(shell: &Arc<ShellHandle>, names: &Names, owner: Owner, grants: &[Grant]) -> Guard {
@@ -384,7 +383,7 @@ pub(crate) fn refused() -> Error {
     Error::new(ErrorKind::Internal, "acquire", "refused without a limit on waiting")
 }
 
-/// Work that is done was done under the lock, unless its release says otherwise: one that was not answered goes on in the background.
+/// Finished work was done under the lock unless its release says otherwise. An unanswered release goes on in the background.
 pub(crate) fn only_if_held(released: Result<(), Error>) -> Result<(), Error> {
     let is_lost = |error: &Error| error.kind() == ErrorKind::Lost;
     match released {
@@ -393,7 +392,7 @@ pub(crate) fn only_if_held(released: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// Stands where a wrong name was; never sent anywhere, for the fault is reported first.
+/// In place of a bad name. It is never sent anywhere, because the bad name is reported first.
 fn placeholder() -> leasehold_core::Name {
     leasehold_core::Name::new("-").expect("a hyphen is a good name")
 }
