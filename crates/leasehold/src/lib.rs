@@ -72,7 +72,7 @@ pub mod quorum {
     pub use leasehold_quorum::{QUARANTINE, Quorum, Settings};
 }
 
-/// What your own store or layer implements: [`Store`](port::Store), and the types of its methods.
+/// What your own store or layer implements: [`Store`], and the types of its methods.
 ///
 /// # Stability
 ///

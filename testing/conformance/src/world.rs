@@ -79,7 +79,7 @@ impl World {
 
     /// A client that is not connected yet.
     pub fn builder(&self) -> ClientBuilder {
-        Client::builder(&self.place.url())
+        Client::builder(self.place.url())
     }
 
     /// A client over a layer of chaos.

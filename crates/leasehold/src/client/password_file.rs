@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, PasswordSource};
 
-/// No password is longer, in bytes.
+/// Maximum length of a password, in bytes.
 const PASSWORD_MAX: u64 = 64 * 1024;
-/// How long an attempt to connect waits for somebody to open a pipe for writing, and then for what is written. The next attempt goes on
-/// waiting, for as long as the caller has patience.
+/// How long an attempt to connect waits for a writer to open a pipe, and then for the pipe to end. The next attempt goes on waiting,
+/// for as long as the caller does.
 const PIPE_OPENS_WITHIN: Duration = Duration::from_secs(1);
 const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The password that stands in a file: all of it, but for the end of its last line.
+/// The password in a file: all of the file, except for the end of its last line.
 pub(super) fn source(path: PathBuf) -> PasswordSource {
-    let last = Mutex::new(Last::Unread);
+    let last = Mutex::new(LastRead::Unread);
     PasswordSource::new(move || {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Last::Once(password) = &*last {
+        if let LastRead::Once(password) = &*last {
             return Ok(password.clone());
         }
-        let is_first = !matches!(*last, Last::Again);
+        let is_first = !matches!(*last, LastRead::Again);
         let wrong = |what: String| {
-            // A file that could be read is perhaps just being replaced: worth another try.
+            // A file that was readable before is perhaps being replaced: worth another try.
             let kind = if is_first { ErrorKind::BadArgument } else { ErrorKind::Unreachable };
             Error::new(kind, "connect", format!("the password file {} {what}", path.display()))
                 .with_hint("give a file that this user may read, with the password as UTF-8 text in it")
@@ -36,14 +36,14 @@ pub(super) fn source(path: PathBuf) -> PasswordSource {
         let bytes = if is_regular {
             read(File::open(&path).map_err(unreadable)?).map_err(unreadable)?
         } else {
-            let pipe = match std::mem::replace(&mut *last, Last::Unread) {
-                Last::Awaited(pipe) => pipe,
+            let pipe = match std::mem::replace(&mut *last, LastRead::Unread) {
+                LastRead::Awaited(pipe) => pipe,
                 _ => read_behind(path.clone()).map_err(unreadable)?,
             };
             match awaited(&pipe) {
                 Some(read) => read.map_err(unreadable)?,
                 None => {
-                    *last = Last::Awaited(pipe);
+                    *last = LastRead::Awaited(pipe);
                     let what = format!("the password file {} is a pipe that nobody has written to", path.display());
                     return Err(Error::new(ErrorKind::Unreachable, "connect", what)
                         .with_hint("write the password to it and close it, or give a regular file"));
@@ -58,61 +58,61 @@ pub(super) fn source(path: PathBuf) -> PasswordSource {
         if line.is_empty() {
             return Err(wrong("is empty".into()));
         }
-        // A pipe has it once only.
-        *last = if is_regular { Last::Again } else { Last::Once(line.to_owned()) };
+        // A pipe can be read only once.
+        *last = if is_regular { LastRead::Again } else { LastRead::Once(line.to_owned()) };
         Ok(line.to_owned())
     })
 }
 
-/// What was read last.
-enum Last {
+/// What the last read found.
+enum LastRead {
     /// Nothing yet.
     Unread,
-    /// A file, which is read again.
+    /// A file, which is read every time.
     Again,
-    /// A pipe, which cannot be.
+    /// A pipe, which cannot be read again.
     Once(String),
     /// A pipe that has not ended yet.
-    Awaited(Receiver<Step>),
+    Awaited(Receiver<Progress>),
 }
 
 /// How far a pipe was read.
-enum Step {
-    /// Somebody writes to it.
+enum Progress {
+    /// It has a writer.
     Opened,
     Read(io::Result<Vec<u8>>),
 }
 
-/// What stands there, though no more than is looked at.
+/// Reads a file, up to the first byte that is too many.
 fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(PASSWORD_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// To open a pipe waits for a writer, for as long as there is none: that is left to a thread.
-fn read_behind(path: PathBuf) -> io::Result<Receiver<Step>> {
-    let (steps, told) = channel();
-    std::thread::Builder::new().name("leasehold-password".into()).spawn(move || tell(&path, &steps))?;
-    Ok(told)
+/// Reads a pipe on a thread, because opening it blocks until there is a writer.
+fn read_behind(path: PathBuf) -> io::Result<Receiver<Progress>> {
+    let (progress, receiver) = channel();
+    std::thread::Builder::new().name("leasehold-password".into()).spawn(move || read_pipe(&path, &progress))?;
+    Ok(receiver)
 }
 
-fn tell(path: &Path, steps: &Sender<Step>) {
+fn read_pipe(path: &Path, progress: &Sender<Progress>) {
     let result = File::open(path).and_then(|file| {
-        // Nobody need listen any more.
-        let _ = steps.send(Step::Opened);
+        // The receiver may be gone.
+        let _ = progress.send(Progress::Opened);
         read(file)
     });
-    let _ = steps.send(Step::Read(result));
+    let _ = progress.send(Progress::Read(result));
 }
 
-/// What was read, unless it takes too long.
-fn awaited(pipe: &Receiver<Step>) -> Option<io::Result<Vec<u8>>> {
+/// The content of a pipe, unless it takes too long.
+fn awaited(pipe: &Receiver<Progress>) -> Option<io::Result<Vec<u8>>> {
     let mut limit = PIPE_OPENS_WITHIN;
     loop {
         match pipe.recv_timeout(limit) {
-            Ok(Step::Opened) => limit = PIPE_ENDS_WITHIN,
-            Ok(Step::Read(read)) => return Some(read),
+            Ok(Progress::Opened) => limit = PIPE_ENDS_WITHIN,
+            Ok(Progress::Read(read)) => return Some(read),
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => return Some(Err(io::Error::other("reading it failed"))),
         }

@@ -154,7 +154,7 @@ impl Acquisition {
         let shell = self.parts[0].shell().clone();
         let guard = GroupGuard::join(self.guards.iter_mut().filter_map(Option::take));
         let held_for = leasehold_clock::now().since(self.since);
-        // An error or a loss concerns nobody: it was not handed out.
+        // An error or a loss does not matter: the guard was not handed out.
         let _ = timeout_at(&shell, self.patience.limit, guard.release()).await;
         self.plan.gave_back(held_for);
     }

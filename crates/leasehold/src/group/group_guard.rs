@@ -201,6 +201,10 @@ impl GroupGuard {
     ///
     /// As [`Guard::extend`].
     ///
+    /// # Panics
+    ///
+    /// If a [`Layer`](crate::Layer) panics during a call: the panic goes on to the caller.
+    ///
     /// # Example
     ///
     /// ```
@@ -225,6 +229,10 @@ impl GroupGuard {
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the release.
+    ///
+    /// # Panics
+    ///
+    /// If a [`Layer`](crate::Layer) panics during a call: the panic goes on to the caller.
     ///
     /// # Example
     ///

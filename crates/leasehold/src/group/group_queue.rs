@@ -50,7 +50,7 @@ impl GroupPlace {
             let Some((end, left)) = self.yields(now) else { return };
             let mut left = std::pin::pin!(left.notified_owned());
             left.as_mut().enable();
-            // A group that left before that notifies nobody.
+            // A group that left before that did not notify this one.
             if self.yields(now).is_none() || limit.is_some_and(|limit| limit <= now) {
                 return;
             }

@@ -138,6 +138,11 @@ impl GroupLock {
     ///
     /// Dropping the future leaks nothing: locks that are held by then are released in the background.
     ///
+    /// # Panics
+    ///
+    /// If a [`Layer`](crate::Layer) panics during a call: the panic goes on to the caller, and a lock that is granted all the same is
+    /// released.
+    ///
     /// # Fairness
     ///
     /// Over one store, as [`Lock::acquire`] for the name that is waited for. Over several stores, no order is promised. In one process,
@@ -158,6 +163,10 @@ impl GroupLock {
     }
 
     /// Tries each store once, and does not wait. If one of the locks is busy, none is held, and the holder of that one is returned.
+    ///
+    /// # Guarantees
+    ///
+    /// As [`GroupLock::acquire`].
     ///
     /// # Errors
     ///
@@ -187,6 +196,10 @@ impl GroupLock {
     /// Acquires all the locks, and waits at most this long. If the time runs out, the holder of the lock that was waited for is
     /// returned.
     ///
+    /// # Guarantees
+    ///
+    /// As [`GroupLock::acquire`].
+    ///
     /// # Errors
     ///
     /// As [`GroupLock::acquire`]. If a store did not answer by the end of the wait, its last error.
@@ -214,6 +227,10 @@ impl GroupLock {
     }
 
     /// Acquires all the locks, runs some work under them, and releases them: [`Lock::run`].
+    ///
+    /// # Guarantees
+    ///
+    /// As [`GroupLock::acquire`].
     ///
     /// # Errors
     ///

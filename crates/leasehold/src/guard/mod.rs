@@ -195,6 +195,10 @@ impl Guard {
     ///
     /// Dropping the future leaves open whether the lease was extended; the guard counts the shorter time.
     ///
+    /// # Panics
+    ///
+    /// If a [`Layer`](crate::Layer) panics during a call: the panic goes on to the caller.
+    ///
     /// # Example
     ///
     /// ```
@@ -226,6 +230,10 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the release.
+    ///
+    /// # Panics
+    ///
+    /// If a [`Layer`](crate::Layer) panics during a call: the panic goes on to the caller.
     ///
     /// # Example
     ///

@@ -191,6 +191,11 @@ impl Lock {
     ///
     /// Dropping the future loses the place in line, and nothing else: a lock that turns out to be granted is released.
     ///
+    /// # Panics
+    ///
+    /// If a [`Layer`](crate::Layer) panics during a call: the panic goes on to the caller, and a lock that is granted all the same is
+    /// released.
+    ///
     /// # Fairness
     ///
     /// Tasks of one client are served in the order in which they came. Between clients, one that had its turn lets others go first
@@ -210,6 +215,10 @@ impl Lock {
     }
 
     /// Tries once, and does not wait.
+    ///
+    /// # Guarantees
+    ///
+    /// As [`Lock::acquire`].
     ///
     /// # Errors
     ///
@@ -241,6 +250,10 @@ impl Lock {
 
     /// Acquires the lock, and waits for it at most this long.
     ///
+    /// # Guarantees
+    ///
+    /// As [`Lock::acquire`].
+    ///
     /// # Errors
     ///
     /// As [`Lock::acquire`]. If the store did not answer by the end of the wait, its last error.
@@ -271,6 +284,10 @@ impl Lock {
     ///
     /// The work is dropped when the lock is lost. Its result is returned; a release that the store did not answer is not an error,
     /// because it is retried in the background.
+    ///
+    /// # Guarantees
+    ///
+    /// As [`Lock::acquire`].
     ///
     /// # Errors
     ///

@@ -209,7 +209,7 @@ impl<'a> AcquireCall<'a> {
         granted
     }
 
-    /// A layer panicked. The table has its answer by now; the panic goes on to the caller, who gets nothing else.
+    /// A layer panicked. The table has its answer by now; the panic goes on to the caller, which gets nothing else.
     #[cold]
     fn panicked(&mut self, panic: Panic) -> ! {
         let effect = self.effect.take();

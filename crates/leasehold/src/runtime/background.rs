@@ -14,7 +14,7 @@ use crate::runtime::panic_guard;
 use crate::runtime::shell::{Effects, Recipient, Shell};
 
 impl Shell {
-    /// Makes a call that nobody waits for, on the keeper's connections and runtime.
+    /// Makes a call without a caller, on the keeper's connections and runtime.
     pub(crate) fn call_in_background(self: &Arc<Self>, sending: Sending) {
         // Without the keeper nothing is served any more; the table only waits to be dropped.
         if !self.is_served() {

@@ -93,7 +93,7 @@ impl InFlight {
         Poll::Ready(Completed { context, answer, panic: self.panic.take() })
     }
 
-    /// What the table is told of a call that nothing will finish; none if it was completed.
+    /// The table's answer for a call that nothing will finish; none if it was completed.
     pub(crate) fn lost(mut self) -> Option<Completed> {
         let context = self.context?;
         let answer = self.call.unanswered("the call was given up under way");

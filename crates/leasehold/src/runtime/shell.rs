@@ -373,7 +373,7 @@ impl StepResult {
     /// Releases the mutex, and does what must be done without it.
     pub(crate) fn send(self, shell: &Arc<Shell>, state: MutexGuard<'_, State>) -> Effects {
         drop(state);
-        // Those who lost a lock are woken before those who have it now.
+        // The holders that lost a lock are woken before those that have it now.
         for cell in self.lost {
             contained("a waker", || cell.wake());
         }
@@ -463,7 +463,7 @@ mod tests {
             (state.keeper_rests, state.roused.is_some())
         };
         assert!(rests, "a recheck that was refused woke the keeper");
-        assert!(!roused, "the next who asks would be judged by old clocks");
+        assert!(!roused, "the next acquire would be judged by old clocks");
         held.release().await.unwrap();
         let guard = waiting.await.unwrap();
         assert!(!shell.state().keeper_rests);

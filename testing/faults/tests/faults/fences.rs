@@ -157,7 +157,7 @@ async fn one_round(
     for at in 0..CLIENTS {
         let (seen, strike) = (seen.clone(), strike.clone());
         let listener = move |event: &Event<'_>| seen.hear(at, event, &strike);
-        clients.push(Client::builder(&url(server.address(), layout)).listener(listener).connect().await?);
+        clients.push(Client::builder(url(server.address(), layout)).listener(listener).connect().await?);
     }
     let mut running = JoinSet::new();
     for task in 0..tasks {

@@ -144,7 +144,7 @@ async fn patient_hand(world: &World) -> Result<Hand, Failure> {
         let _ = told.send(store.clone());
         store
     };
-    Client::builder(&format!("{}&timeout={CALL_LIMIT}", world.url())).layer(capture).connect().await?;
+    Client::builder(format!("{}&timeout={CALL_LIMIT}", world.url())).layer(capture).connect().await?;
     Hand::over(store.recv()?)
 }
 
