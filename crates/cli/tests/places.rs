@@ -252,7 +252,7 @@ const CASES: &[(&str, &str)] = &[
             "$L" -s file:small/locks.db acquire "a$number" --lease 1h >out 2>&1 </dev/null || code=$?
         done
         [ "$code" = 78 ] || { echo "exit $code: $(cat out)"; exit 1; }
-        grep -q "no room left" out || { cat out; exit 1; }
+        grep -q "no space left" out || { cat out; exit 1; }
         rm small/filler
         expect 0 "" "$L" -s file:small/locks.db acquire more --no-wait
         expect 75 busy "$L" -s file:small/locks.db acquire before --no-wait

@@ -126,7 +126,7 @@ fn check_place(folder: &OwnedFd, name: &OsStr, found: Option<&Stat>) -> io::Resu
     let (user, is_sticky) = (rustix::process::geteuid(), within.st_mode & 0o1000 != 0);
     let is_own = |owner: u32| user.is_root() || owner == user.as_raw();
     if let Some(found) = found.filter(|found| is_sticky && !is_own(found.st_uid) && !is_own(within.st_uid)) {
-        let what = format!("only user {} can replace it in that folder", found.st_uid);
+        let what = format!("it belongs to user {}, and no other user can replace it in that folder", found.st_uid);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
     let (new, _) = create(folder)?;

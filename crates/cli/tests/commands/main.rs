@@ -11,8 +11,8 @@ mod hold;
 mod hostile;
 mod json;
 mod list_and_show;
-mod owners;
 mod output;
+mod owners;
 #[path = "../program/mod.rs"]
 mod program;
 mod terminal;

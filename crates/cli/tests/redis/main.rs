@@ -4,10 +4,10 @@
 
 mod bad_input;
 mod doctor;
-mod outage_at_end;
 mod harness;
 mod nested_logins;
 mod outage;
+mod outage_at_end;
 mod places;
 #[path = "../program/mod.rs"]
 mod program;

@@ -234,7 +234,7 @@ fn doctor_sees_replicas() -> Checked {
     servers[3].command(&["REPLICAOF", "127.0.0.1", &port])?;
     until_info(&servers[3], "replication", "master_link_status:up")?;
     let masters = run(&over(&servers[..3], "quarantine=0s"), DOCTOR).is(78).checks();
-    masters.at(&url(&servers[0])).has("replicas", "fail", "1, which get every grant after");
+    masters.at(&url(&servers[0])).has("replicas", "fail", "1, which receive a grant only after");
     masters.only_fail(&["replicas"]);
     let replica = run(&over(&servers[1..], "quarantine=0s"), DOCTOR).is(78).checks();
     replica.at(&url(&servers[3])).has("replicas", "fail", "itself a replica");

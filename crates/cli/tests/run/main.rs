@@ -12,11 +12,11 @@ mod lock_loss;
 mod nested_runs;
 #[cfg(target_os = "linux")]
 mod others;
-mod streams;
 #[path = "../program/mod.rs"]
 mod program;
 mod signals;
 #[cfg(target_os = "linux")]
 mod startup;
+mod streams;
 #[cfg(target_os = "linux")]
 mod terminal;

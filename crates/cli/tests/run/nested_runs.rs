@@ -52,7 +52,7 @@ fn more_names_than_a_command_can_be_told_of_are_refused() {
     let names: Vec<String> = (0..6_000).map(|number| format!("name-{number:06}")).collect();
     let output = output(place.run(&names.join(","), &["echo", "ran"]));
     assert_eq!((code(&output), stdout(&output).as_str()), (64, ""), "{}", stderr(&output));
-    assert!(stderr(&output).contains("hint: take fewer names"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: use fewer or shorter names"), "{}", stderr(&output));
     assert!(place.is_free("name-000001"));
 }
 

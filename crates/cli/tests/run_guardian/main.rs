@@ -5,11 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 #[cfg(target_os = "linux")]
-mod heartbeat;
-#[cfg(target_os = "linux")]
 mod compiled;
 #[cfg(target_os = "linux")]
 mod crowd;
+#[cfg(target_os = "linux")]
+mod heartbeat;
 #[cfg(target_os = "linux")]
 #[path = "../program/mod.rs"]
 mod program;

@@ -168,8 +168,8 @@ pub(super) fn replicas_of_member(info: &Info) -> Check {
     let found = replicas(info);
     match info.number("connected_slaves") {
         Some(many) if many > 0 && found.verdict == Verdict::Warn => {
-            let advice = "a replica that takes over has forgotten the last grants, and nothing tells that it must not vote: use masters \
-                          without replicas";
+            let advice = "a replica that takes over has lost the latest grants, and does not know that it must not vote: use masters without \
+                          replicas";
             fail(found.check, found.found, advice)
         }
         _ => found,

@@ -5,17 +5,17 @@
 
 mod attacks;
 mod ballots;
+mod batches;
 mod beside;
 mod clock;
 mod crowds;
 mod defects;
-mod fence_script;
 mod failover;
+mod fence_script;
 mod holds;
 mod hostile;
 mod keys;
 mod late;
-mod waitlists;
 mod owners;
 mod paper;
 mod poison;
@@ -24,10 +24,10 @@ mod renewal;
 mod rlock;
 mod scene;
 mod scripts;
-mod batches;
 mod stale;
 mod strangers;
 mod votes;
+mod waitlists;
 
 use std::process::ExitCode;
 

@@ -13,8 +13,8 @@ use leasehold_faults::servers::Redis;
 use leasehold_redis::{Config, Redis as Server};
 use tokio::task::JoinSet;
 
-use crate::scene::{Case, Checked, S, block_on, number};
 use crate::batches::{LAYOUTS, calls};
+use crate::scene::{Case, Checked, S, block_on, number};
 
 /// Far more than go at once.
 const MANY: u64 = 400;

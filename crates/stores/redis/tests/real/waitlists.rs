@@ -7,8 +7,8 @@ use leasehold_faults::servers::Redis;
 use leasehold_faults::servers::resp::Reply;
 use leasehold_redis::Redis as Server;
 
-use crate::scene::{Case, Checked, block_on, number};
 use crate::batches::{LAYOUTS, calls_of};
+use crate::scene::{Case, Checked, block_on, number};
 use crate::stale::{asking, giving, store};
 
 pub(crate) const CASES: &[Case] = &[
