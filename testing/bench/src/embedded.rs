@@ -78,7 +78,7 @@ pub(crate) fn names() -> Vec<Figure> {
     ]
 }
 
-/// Takes and releases a name that nobody has used.
+/// Acquires and releases an unused name.
 async fn next_name(client: &Client, number: &Cell<u64>) -> Duration {
     number.set(number.get() + 1);
     take_and_release(&client.lock(format!("name-{}", number.get()))).await

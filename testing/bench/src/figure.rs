@@ -14,7 +14,7 @@ pub(crate) struct Figure {
     bound: Bound,
 }
 
-/// What is asked of a figure.
+/// The bound of a figure.
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost(f64),

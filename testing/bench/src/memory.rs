@@ -12,7 +12,7 @@ use crate::ratio::Sample;
 
 const NAMES: usize = 1_000_000;
 const KEPT: usize = 100_000;
-/// How this program is told to measure kept locks once, and nothing else.
+/// The argument that makes this program measure kept locks once, and nothing else.
 pub(crate) const KEPT_ONCE: &str = "--kept-once";
 const PROCESSES: usize = 5;
 const MIB: f64 = 1_048_576.0;

@@ -12,7 +12,7 @@ pub(crate) fn path() -> PathBuf {
     path
 }
 
-/// What `leasehold bench` tells.
+/// The report of `leasehold bench`.
 pub(crate) fn bench(store: &str, args: &[&str]) -> Value {
     let mut command = Command::new(path());
     command.args(["--store", store, "bench", "--json"]).args(args).stderr(Stdio::inherit());

@@ -1,6 +1,7 @@
 //! The ratio runner: A B C A B C …, so that a noisy machine disturbs all alike. Every claim of the kind "x times as fast" comes from here.
 //!
-//! Ratios are taken within a round, between neighbours in time; their median counts, and their spread is told with it.
+//! Ratios are taken within a round, between neighbours in time. Their median counts, and their spread is reported with
+//! it.
 
 use std::fmt;
 
@@ -54,7 +55,7 @@ impl<'a> SideBySide<'a> {
         self
     }
 
-    /// Measures all of them in turn, so many rounds, after one round that does not count; then prints the table.
+    /// Measures all of them in turn for this many rounds, after one warm-up round; then prints the table.
     pub(crate) fn run(mut self, rounds: usize) -> Rounds {
         let mut values = vec![Vec::new(); self.things.len()];
         for round in 0..=rounds {

@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// A section of what the server tells of itself, as pairs.
+/// A section of the server's INFO, as pairs.
 fn info(server: &servers::Redis, section: &str) -> Vec<(String, String)> {
     let said = server.command(&["INFO", section]).expect("an answer");
     let said = said.text().expect("text");
@@ -228,7 +228,7 @@ pub(crate) fn fleet() -> Vec<Figure> {
     ]
 }
 
-/// Takes and releases of locks that nobody else wants.
+/// Acquires and releases uncontended locks.
 fn rate_of_locks(runtime: &Runtime, lock: impl Fn(usize) -> Lock) -> f64 {
     rate(runtime, |task, stop, count| {
         let lock = lock(task);

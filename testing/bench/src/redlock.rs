@@ -1,7 +1,7 @@
 //! `redlock:` over five servers against one of them, with servers of the five that cannot be reached, and against the same scripts sent bare.
 //!
-//! What is sent to those servers is dropped without a word, in a network of this measurement's own; where none can be had, their
-//! processes are stopped instead, which is all but the same: bytes arrive, and nobody reads them.
+//! Packets to those servers are dropped in a network namespace of this measurement. Without one, their processes are
+//! stopped instead, which is nearly the same: bytes arrive and are not read.
 //!
 //! All of it shares the processors of one machine: five servers do five times the work of one, wherever there are fewer than six. So one
 //! server and five are compared a second time with a network of a millisecond before each, where what counts is how often one waits.
@@ -29,7 +29,7 @@ use crate::ratio::{Rounds, SideBySide};
 use crate::redis::{connect, cpu, load as load_script, script, send};
 use crate::single::{take_and_release, times, us};
 
-/// Says that this process is to measure, and how servers are made dark.
+/// Marks the measuring process, and says how servers are made silent.
 pub(crate) const MEASURE: &str = "--redlock";
 const DROPPED: &str = "dropped";
 const STOPPED: &str = "stopped";
@@ -43,7 +43,7 @@ const FAR: Duration = Duration::from_millis(1);
 /// Short, so that new servers vote soon; nothing is held for so long.
 const QUARANTINE: Duration = Duration::from_secs(2);
 const VOTES_WITHIN: Duration = Duration::from_secs(20);
-/// Until those who cannot be reached are known to all.
+/// Waits until every process knows which servers are unreachable.
 const KNOWN: Duration = Duration::from_secs(3);
 
 const ONE: &str = "one server";
@@ -61,7 +61,7 @@ const BARE_FIVE: &str = "bare, three of five";
 const THINGS: [&str; 11] =
     [BARE_ONE, ONE, FIVE, FIVE_BUSY, FIVE_ALL_BUSY, FOUR, THREE, BARE_THREE, BARE_FIVE, FAR_ONE, FAR_FIVE];
 
-/// Gives a new network a way to itself that obeys rules, then runs the rest of the line.
+/// Sets up routing rules in a new network namespace, then runs the rest of the line.
 const ENTER: &str = r#"ip link set lo up && echo 0 >/proc/sys/net/ipv4/conf/lo/disable_policy && ip xfrm policy flush && exec "$0" "$@""#;
 
 /// Take and release over five servers, all of them well, and with one or two that cannot be reached.
@@ -95,7 +95,7 @@ pub(crate) fn latency() -> Vec<Figure> {
     ]
 }
 
-/// What a process says that measures in a network of its own, or without one.
+/// Marks a process that measures in a network namespace of its own, or without one.
 fn measured() -> Rounds {
     let networks = [&["unshare", "--net"][..], &["unshare", "--map-root-user", "--net"]];
     let entered = networks
@@ -283,7 +283,7 @@ impl Bare {
         Self { servers: self.servers[..count].to_vec(), late: Vec::new() }
     }
 
-    /// Both sent at once to every server; so many must have done each.
+    /// Both are sent to every server at once; this many servers must have done each.
     async fn take_and_release(&mut self, needed: usize) -> Duration {
         let began = Instant::now();
         let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_micros() as u64;

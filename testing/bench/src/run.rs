@@ -9,7 +9,7 @@ use crate::program;
 use crate::ratio::SideBySide;
 
 const ROUNDS: usize = 21;
-/// A round is the mean of so many commands.
+/// A round is the mean of this many commands.
 const TIMES: u32 = 5;
 
 /// A command that does nothing: bare, under `flock`, under `leasehold run`.

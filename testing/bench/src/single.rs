@@ -16,7 +16,7 @@ pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Times of so many repetitions, in nanoseconds.
+/// Times of this many repetitions, in nanoseconds.
 pub(crate) async fn times(count: u32, mut measure: impl AsyncFnMut() -> Duration) -> Histogram<u64> {
     let mut times = Histogram::<u64>::new(3).expect("a histogram");
     for _ in 0..count {
@@ -37,7 +37,7 @@ pub(crate) async fn take_and_release(lock: &Lock) -> Duration {
     began.elapsed()
 }
 
-/// Take and release on `memory:` with nobody else about.
+/// Acquires and releases an uncontended lock on `memory:`.
 pub(crate) fn uncontended() -> Vec<Figure> {
     let runtime = runtime();
     let client = runtime.block_on(Client::connect("memory:bench-uncontended")).expect("a client");

@@ -10,7 +10,7 @@ use crate::figure::Figure;
 use crate::place::Place;
 use crate::single::runtime;
 
-/// How this program is told to wait, and nothing else: `--wait URL TASKS`.
+/// The argument that makes this program wait, and nothing else: `--wait URL TASKS`.
 pub(crate) const WAIT: &str = "--wait";
 const WAITERS: usize = 100;
 const NAME: &str = "held";

@@ -1,4 +1,4 @@
-//! What another process answers: words, and when it began and ended what it was told, on the clock of the machine's boot.
+//! The answer of another process: words, and when the command began and ended, on the clock of the machine's boot.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a process is told to take, and how, in words that go over a pipe.
+//! A request to another process: what to take and how, in words that go over a pipe.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Ask {
         self.with("at_least", span)
     }
 
-    /// Waits at most this long; zero: asks once.
+    /// Waits at most this long; zero tries once.
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         self.with("within", limit)
@@ -52,7 +52,7 @@ impl Ask {
         self
     }
 
-    /// Asks again after pauses, without waiting for hints.
+    /// Polls with pauses, without waiting for hints.
     #[must_use]
     pub fn spinning(mut self) -> Self {
         self.0.push("spinning=yes".into());

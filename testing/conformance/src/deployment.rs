@@ -20,7 +20,7 @@ pub enum Hook {
     Liveness,
     /// Answer for all that it is made of, so that answers one after the other never differ by what is still under way.
     InStep,
-    /// Go on with a call that nobody polls any more and nobody drops.
+    /// Continue a call that is neither polled nor dropped.
     Unattended,
 }
 
@@ -32,7 +32,7 @@ pub trait Deployment: Send + Sync {
     /// Why it cannot do this; none where it can.
     fn lacks(&self, hook: Hook) -> Option<&'static str>;
 
-    /// Makes a place for one trial: empty, and seen by nobody else. An error fails, but for a program that is missing:
+    /// Creates a place for one trial: empty, and invisible to others. An error is a failure, except a missing program:
     /// [`Missing`](leasehold_faults::servers::Missing).
     fn open(&self) -> Boxed<Result<Arc<dyn Place>, Failure>>;
 }

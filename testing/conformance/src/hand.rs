@@ -19,7 +19,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 pub struct Hand {
     /// The port.
     pub store: Arc<dyn Store>,
-    /// Who it is.
+    /// Its owner.
     pub client: ClientId,
     number: u64,
 }
@@ -66,7 +66,7 @@ impl Hand {
         Acquire { owner: StoreOwner::Shared(owner.into()), ..self.asking(name) }
     }
 
-    /// Gives back the hold that a request took.
+    /// Releases the hold of a request.
     pub fn giving(&self, taken: &Acquire, fence: Option<Fence>) -> Release {
         Release {
             fence,
@@ -116,7 +116,7 @@ impl Hand {
         Ok(answered.result[0])
     }
 
-    /// Looks who holds a name.
+    /// Reads the holder of a name.
     ///
     /// # Errors
     ///

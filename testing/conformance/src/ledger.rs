@@ -16,7 +16,7 @@ pub struct Ledger(PathBuf);
 /// When processes were killed, on the clock of the machine's boot: from then on, what they were doing is over.
 pub type Killed = HashMap<u64, u64>;
 
-/// A line: somebody came in or went out.
+/// A line: a process entered or left.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     comes: bool,
@@ -31,7 +31,7 @@ impl Ledger {
         Self(path.to_owned())
     }
 
-    /// Writes that somebody came in.
+    /// Records an entry.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Ledger {
         self.add("in", who, fence)
     }
 
-    /// Writes that somebody went out.
+    /// Records an exit.
     ///
     /// # Errors
     ///
@@ -55,8 +55,8 @@ impl Ledger {
         Ok(file.write_all(line.as_bytes())?)
     }
 
-    /// Checks that one was in at a time, except for those who were killed inside, and that each fence was larger than all before.
-    /// Answers how often somebody came in.
+    /// Checks that only one process was inside at a time, except for processes killed inside, and that each fence was
+    /// larger than all before. Returns the number of entries.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Another process, as the test sees it: told what to do over a pipe, killed, stopped and continued; it ends with the test.
+//! Another process, as the test sees it: commanded over a pipe, killed, stopped and continued; it ends with the test.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -78,7 +78,7 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Tells it what to do, and does not wait for the answer.
+    /// Sends a command without waiting for the answer.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Remote {
         Ok(Pending(receiver))
     }
 
-    /// Tells it what to do, and waits for the answer.
+    /// Sends a command and waits for the answer.
     ///
     /// # Errors
     ///
@@ -185,13 +185,13 @@ impl Future for Pending {
     }
 }
 
-/// Hands answers to those who wait for them, until the process ends.
+/// Delivers answers to their receivers, until the process ends.
 fn hear(answers: ChildStdout, open: &Open) {
     for line in BufReader::new(answers).lines().map_while(Result::ok) {
         let Some((number, answer)) = Answer::read(&line) else { continue };
         let waiting = open.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         if let Some(waiting) = waiting {
-            // Who asked may be gone.
+            // The receiver may be gone.
             let _ = waiting.send(answer);
         }
     }

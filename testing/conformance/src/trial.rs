@@ -19,7 +19,7 @@ use crate::{cases, deployments};
 const LIMIT: Duration = Duration::from_secs(1_800);
 /// Set to run with the random numbers of an earlier run.
 const SEED: &str = "LEASEHOLD_SEED";
-/// How the threads of the library begin; a panic there is nobody's own.
+/// Name prefix of the library's threads; a panic there belongs to no test thread.
 const OURS: &str = "leasehold-";
 
 /// The threads that panicked.
@@ -130,7 +130,7 @@ fn watch_panics() {
     }));
 }
 
-/// A panic on another thread of the trial, or on one of the library's, that nobody has passed on.
+/// A panic on another thread of the trial, or of the library, that was not propagated.
 fn panics_of(name: &str) -> Result<(), String> {
     let mut panicked = PANICKED.lock().unwrap_or_else(PoisonError::into_inner);
     match panicked.iter().position(|thread| thread == name || thread.starts_with(OURS)) {

@@ -13,13 +13,14 @@ use crate::deployment::Place;
 
 /// A lease that is to end soon.
 const SHORT_MIN: Duration = Duration::from_millis(400);
-/// A lease that is renewed in time though the machine is busy: the keeper may stand still for two seconds.
+/// A lease that is renewed in time on a busy machine: the keeper may stall for two seconds.
 const KEPT_MIN: Duration = Duration::from_secs(3);
-/// A lease whose holder is told of its end in time though the machine is busy: it gives up 22 ms and a hundredth of this for that.
+/// A lease whose holder is notified of its end in time on a busy machine: it gives up 22 ms and a hundredth of the
+/// lease for that.
 const TOLD: Duration = Duration::from_secs(10);
 /// How late something may be that must happen, before it counts as never. No case may depend on it: it only ends those that fail.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// How often is looked where nothing tells of a change.
+/// Polling interval for changes without an event.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A fresh place on some store.
@@ -58,7 +59,7 @@ impl World {
         self.short().max(KEPT_MIN)
     }
 
-    /// A lease at whose end the holder must be told before another is granted the lock.
+    /// A lease at whose end the holder must be notified before another is granted the lock.
     pub fn told(&self) -> Duration {
         self.short().max(TOLD)
     }
@@ -119,7 +120,7 @@ impl World {
         self.place.restart().await
     }
 
-    /// Checks that the store is whole, and that nothing is left of processes that are gone once somebody has opened it again.
+    /// Checks that the store is intact, and that nothing is left of ended processes once another client has opened it.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ impl World {
             let left = store.list(String::new(), None, 10).await?.result;
             return Err(format!("left in the store: {left:?}").into());
         }
-        // A store may sweep its records only as it goes; so a lock of its own is taken and given back each time.
+        // A store may sweep its records only during other calls, so a separate lock is acquired and released each time.
         let client = self.client().await?;
         let swept = async || {
             if let Ok(guard) = client.lock("sweep").acquire().await {
@@ -175,7 +176,7 @@ impl World {
     }
 }
 
-/// Waits for something that nothing tells of.
+/// Waits for a condition without an event.
 ///
 /// # Errors
 ///

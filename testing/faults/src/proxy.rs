@@ -78,8 +78,8 @@ impl Proxy {
         self.mode.send_modify(|mode| mode.cuts += 1);
     }
 
-    /// Lets so many bytes of replies through, of all connections together, and cuts the one that has the next: in the middle of a
-    /// reply, or before one whose request has been carried out.
+    /// Lets this many bytes of replies through, over all connections, and cuts the connection that has the next byte:
+    /// in the middle of a reply, or before one whose request was executed.
     pub fn cut_after(&self, bytes: usize) {
         *self.seen.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
     }

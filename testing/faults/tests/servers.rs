@@ -1,4 +1,4 @@
-//! The harness itself: servers that come, go and forget as they are told, and connections that go wrong.
+//! The harness itself: servers that come, go and forget on command, and connections that fail.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ const CASES: &[Case] = &[
     ("a_proxy_holds_up_and_delays", a_proxy_holds_up_and_delays),
 ];
 
-/// Set in a child that starts a server, says its process id, and waits to be killed.
+/// Set in a child that starts a server, prints its process id, and waits to be killed.
 const CHILD: &str = "LEASEHOLD_FAULTS_CHILD";
 
 fn main() -> ExitCode {
@@ -141,7 +141,7 @@ fn a_server_ends_with_the_process_of_the_test() -> Checked {
     assert!(alive());
     child.kill()?;
     child.wait()?;
-    // Nothing tells of the end of somebody else's child.
+    // No event reports the end of another process's child.
     let began = Instant::now();
     while alive() {
         assert!(began.elapsed() < Duration::from_secs(30), "the server outlives the test");

@@ -1,7 +1,8 @@
 //! Fuzzing on stable Rust: inputs made from a corpus and a seed, for the parsers that read what others wrote.
 //!
-//! A target is a test named `fuzzed…` beside the code that it tries. It runs every file of its corpus (`testing/fuzz/corpus/<target>`) as
-//! it is, then as many changed ones as it is told to. The same seed makes the same inputs, so a failure can be had again.
+//! A target is a test named `fuzzed…` beside the code that it tries. It runs every file of its corpus
+//! (`testing/fuzz/corpus/<target>`) as it is, then a given number of mutated ones. The same seed produces the same
+//! inputs, so a failure can be reproduced.
 //!
 //! | variable | what |
 //! |---|---|
@@ -133,7 +134,7 @@ impl Target {
         }
     }
 
-    /// For whoever looks into it.
+    /// For debugging.
     fn keep(&self, input: &[u8]) {
         let Self { name, seed, .. } = self;
         let (shown, rest) = input.split_at(input.len().min(SHOWN_MAX));

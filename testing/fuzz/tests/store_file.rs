@@ -1,4 +1,4 @@
-//! Files of `file:` that were damaged, or that somebody wrote who means no good: whatever is in them, a client is told, and goes on.
+//! Damaged or hostile files of `file:`: whatever is in them, a client gets an error and continues.
 #![allow(clippy::unwrap_used, reason = "these are tests, helpers and all")]
 
 use std::path::Path;

@@ -12,7 +12,7 @@ use crate::peer::Peer;
 const SECONDS: u64 = 10;
 /// Also for the part that does not count.
 const TAKES: Duration = Duration::from_secs(SECONDS + 30);
-/// As Redisson has it where nobody says anything else.
+/// Redisson's default.
 const KEEP: Duration = Duration::from_secs(30);
 
 /// Measures both, and prints operations a second.

@@ -1,4 +1,4 @@
-//! A library in a process of its own, told what to do as peers/PROTOCOL.md says.
+//! A library in a process of its own, commanded as peers/PROTOCOL.md describes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub(crate) struct Driver {
     process: Child,
     commands: ChildStdin,
     answers: Receiver<String>,
-    /// What it was told last, for people.
+    /// Its last command, for people.
     told: String,
 }
 
@@ -71,7 +71,7 @@ impl Driver {
         let (sender, answers) = channel();
         std::thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
-            // Nobody may listen any more.
+            // The receiver may be gone.
             lines.for_each(|line| drop(sender.send(line)));
         });
         let mut driver = Self { peer, title: String::new(), process, commands, answers, told: "start".into() };

@@ -27,7 +27,7 @@ pub(crate) struct Meeting {
 /// One server, or several that know nothing of each other, each with a connection for looking at keys.
 pub(crate) struct Servers(Vec<(Connection, Redis)>);
 
-/// Who holds a lock that the other one wants.
+/// The holder of a lock that the other one wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Ours holds, theirs wants.
@@ -60,7 +60,7 @@ impl Meeting {
         format!("{}{name}", self.theirs.peer.prefix)
     }
 
-    /// Who holds, and who wants.
+    /// The holder and the waiter.
     pub(crate) fn sides(&mut self, way: Way) -> (&mut Driver, &mut Driver, &mut Servers) {
         match way {
             Way::OursHolds => (&mut self.ours, &mut self.theirs, &mut self.servers),
@@ -82,7 +82,7 @@ impl Servers {
         self.0.iter().map(|(_, server)| server.address()).collect()
     }
 
-    /// Where there are several, each is asked for all that the first one is asked for.
+    /// If there are several, each gets all commands that the first one gets.
     pub(crate) fn first(&self) -> SocketAddr {
         self.0[0].1.address()
     }

@@ -1,4 +1,4 @@
-//! Sees what others ask of the server: how a case knows that somebody waits.
+//! Watches the commands that others send to the server: this is how a case knows that a client waits.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};

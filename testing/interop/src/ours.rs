@@ -1,4 +1,4 @@
-//! leasehold as one more driver: does what peers/PROTOCOL.md says, with the library as its users have it.
+//! leasehold as one more driver: does what peers/PROTOCOL.md describes, with the public library.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::clock::now_us;
 
-/// How long a counting worker waits for the lock before it looks at the time again.
+/// How long a counting worker waits for the lock before it checks the time again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Obeys until standard input ends.

@@ -1,4 +1,4 @@
-//! Who takes part: each library, how its driver is started, and what has to be known of it.
+//! The participants: each library, how its driver is started, and what the cases must know about it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +24,7 @@ pub(crate) struct Peer {
     pub(crate) waits: Waits,
     /// How many servers it is meant to have.
     pub(crate) servers: usize,
-    /// Planted: what it writes behind every name, so that nobody shares its locks.
+    /// Planted: a suffix for every name, so that it shares no locks.
     pub(crate) behind: &'static str,
     /// Where the drivers were built, and the layout.
     command: fn(&Path, &str) -> Command,
@@ -33,11 +33,11 @@ pub(crate) struct Peer {
 /// How a library learns that a lock became free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// It subscribes to a channel, and asks once more before it sleeps.
+    /// It subscribes to a channel, and tries once more before it sleeps.
     Subscribed,
-    /// It asks again, after pauses of at most this.
+    /// It polls, with pauses of at most this.
     Asking(Duration),
-    /// It sleeps until somebody writes into a list, or until its own time is up.
+    /// It sleeps until a list gets an element, or until its own time is up.
     Signalled,
 }
 
@@ -54,7 +54,7 @@ const PYTHON: Tool = Tool { word: "python", programs: &["python3"] };
 const GO: Tool = Tool { word: "go", programs: &["go"] };
 const NODE: Tool = Tool { word: "node", programs: &["node", "npm"] };
 
-/// The longest pause of leasehold where nobody tells of a release.
+/// leasehold's longest pause without a notification of the release.
 const SPINNING: Duration = Duration::from_millis(400);
 
 /// Every library but ours.
@@ -172,7 +172,7 @@ pub(crate) const PEERS: &[Peer] = &[
 ];
 
 impl Peer {
-    /// leasehold itself, as the other one needs it: this very program, told to be a driver.
+    /// leasehold itself, as the other side needs it: this program, as a driver.
     pub(crate) fn leasehold(other: &Self) -> Self {
         let (layout, servers) = (other.layout, other.servers);
         let command = |_: &Path, layout: &str| {
@@ -180,7 +180,7 @@ impl Peer {
             command.args(["drive", layout]);
             command
         };
-        // Those who use the plain layout tell nobody of a release.
+        // Libraries with the plain layout do not announce a release.
         let waits = if layout == "plain" { Waits::Asking(SPINNING) } else { Waits::Subscribed };
         Self {
             name: "leasehold",

@@ -95,7 +95,7 @@ fn tried(found: &Found, case: Case, against: Peer, peer: Peer) -> Result<String,
     Ok(cell)
 }
 
-/// leasehold in the layout and over as many servers as the other one, or who takes its place.
+/// leasehold in the layout and over as many servers as the other library, or its stand-in.
 fn against(peer: Peer) -> Peer {
     let named = std::env::var(AGAINST).ok();
     let fits = |one: &Peer| one.layout == peer.layout && one.servers == peer.servers;

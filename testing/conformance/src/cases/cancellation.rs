@@ -29,10 +29,10 @@ crate::cases! {
 
 /// How many polls a call takes before and after it is applied.
 const POLLS: u32 = 2;
-/// So many polls are tried where an acquire is not to be granted. On a busy machine one that is may need more.
+/// Number of polls for an acquire that is not to be granted. On a busy machine a granted one may need more.
 const MANY: u32 = 64;
 
-/// So many polls come one after the other. Then each gives an answer time to cross a network, on a machine that is busy.
+/// Number of polls without pauses. After them, each pause lets an answer cross a network on a busy machine.
 const AT_ONCE: u32 = 16;
 
 /// A client whose every call needs several polls.
@@ -45,7 +45,7 @@ async fn slow_client(world: &World) -> Result<(Client, Chaos), Failure> {
     Ok((client, chaos))
 }
 
-/// Polls a future so many times, whether it was woken or not; then drops it.
+/// Polls a future this many times, woken or not; then drops it.
 async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     for at in 0..times {
@@ -87,7 +87,7 @@ async fn a_group_at_every_await(world: World) -> Checked {
     at_every_await(&world, |client| client.lock_all(["a", "b", "c"])).await
 }
 
-/// Another client holds it: the acquire asks, subscribes, asks again, sleeps.
+/// Another client holds it: the acquire calls, subscribes, calls again, sleeps.
 async fn a_waiting_acquire_at_every_await(world: World) -> Checked {
     let ((client, chaos), other) = (slow_client(&world).await?, world.client().await?);
     let held = granted(&other.lock("a")).await?;
@@ -184,7 +184,7 @@ async fn a_thousand_waiters(world: World) -> Checked {
     world.empty().await
 }
 
-/// Afterwards no lock is held, no waiter is left, and nobody panicked; meanwhile never two had it.
+/// Afterwards no lock is held, no waiter is left, and nothing panicked; and the lock never had two holders.
 async fn a_hundred_thousand_acquires(world: World) -> Checked {
     const TASKS: u64 = 16;
     const EACH: u64 = 100_000 / TASKS;

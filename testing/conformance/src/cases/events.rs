@@ -114,7 +114,7 @@ async fn of_renewing_and_losing(world: World) -> Checked {
     Ok(())
 }
 
-/// Whether an event says all that is known of those who did not get a lock, or have held one.
+/// Whether an event has all that is known about clients that did not get a lock, or that held one.
 fn is_whole(event: &Event<'_>) -> bool {
     match event {
         Event::Busy { name, holder, waited } | Event::Cancelled { name, holder, waited } => {

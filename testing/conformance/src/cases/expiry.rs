@@ -85,7 +85,7 @@ async fn counted_from_the_sending_that_was_granted(world: World) -> Checked {
     Ok(())
 }
 
-/// What has ended is not made again, though nobody else has come.
+/// An expired lease is not revived, even if no other client came.
 async fn a_renewal_revives_nothing(world: World) -> Checked {
     let mut hand = Hand::new(&world).await?;
     let mut request = hand.asking("a");
@@ -122,7 +122,7 @@ async fn a_late_guard_harms_nobody(world: World) -> Checked {
     Ok(())
 }
 
-/// Nobody renews and nobody releases: the store itself lets others in.
+/// Without a renewal or a release, the store itself lets others in.
 async fn the_store_frees_a_dead_holders_lock(world: World) -> Checked {
     let mut hand = Hand::new(&world).await?;
     let mut dead = hand.asking("a");

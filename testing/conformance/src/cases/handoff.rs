@@ -21,7 +21,7 @@ crate::cases! {
     async two_clients_share needs [Need::Waiters];
 }
 
-/// Runs `tasks` tasks that take the lock `times` times each; gives back the calls to acquire and to release.
+/// Runs `tasks` tasks that take the lock `times` times each; returns the calls to acquire and to release.
 async fn load(world: &World, budget: Duration, tasks: u64, times: u64) -> Result<(u64, u64), Failure> {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
@@ -122,7 +122,7 @@ async fn never_from_a_fixed_lease(world: World) -> Checked {
     Ok(())
 }
 
-/// A lease that ended is not handed to another: whoever waits here asks the store.
+/// An expired lease is not handed to another task: its waiters call the store.
 async fn not_after_the_end(world: World) -> Checked {
     let (chaos, passed) = (Chaos::new(), Arc::new(AtomicU64::new(0)));
     let listener = {

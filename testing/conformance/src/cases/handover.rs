@@ -1,4 +1,4 @@
-//! Handing a lock from process to process: left to its explicit owner, renewed and released by those who have no guard.
+//! Handing a lock from process to process: left to its explicit owner, renewed and released without a guard.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ crate::cases! {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A client that closes gives back what it holds, and not what it left.
+/// A client that closes releases what it holds, but not what it left to its owner.
 async fn left_to_its_owner(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;

@@ -1,5 +1,5 @@
-//! Waiting: notified where the store can, spinning where it is asked for; a lost hint costs a recheck. How long each takes is for a
-//! bench to say: here counts by what a waiter is woken.
+//! Waiters are notified if the store can, and poll if configured to; a lost hint costs a recheck. Benches measure the
+//! times; these cases count what wakes a waiter.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn hand_over(holder: &Client, lock: Lock, asleep: impl AsyncFnMut() -> boo
     Ok(soon("the waiter", waiting).await???)
 }
 
-/// Only by a hint: what it asks before one comes is held up.
+/// Only by a hint: its calls before the hint are delayed.
 async fn wake_a_waiter(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
@@ -47,7 +47,8 @@ async fn wake_a_waiter(world: World) -> Checked {
     Ok(())
 }
 
-/// One release wakes one of many waiting clients. Whoever rechecks meanwhile asks as well; a herd asks at every release.
+/// One release wakes one of many waiting clients. Clients that recheck meanwhile call the store too; a herd would call
+/// at every release.
 async fn wake_one_waiter(world: World) -> Checked {
     const WAITERS: u32 = 8;
     const FEW: u32 = 4;
@@ -106,8 +107,9 @@ async fn a_subscription_that_fails(world: World) -> Checked {
     world.quiet(&client).await
 }
 
-/// Released after the waiter was refused and before it is subscribed: it asks again once it is, and does not sleep. A sleep would end
-/// with a recheck, a second after the subscription: so the quickest of some tries tells, also on a busy machine.
+/// The release comes after the waiter was refused and before it is subscribed: it asks again once it is, and does not
+/// sleep. A sleep would end with a recheck a second after the subscription, so the fastest of several tries shows the
+/// difference.
 async fn a_release_before_the_subscription(world: World) -> Checked {
     const TRIES: usize = 5;
     let holder = world.client().await?;

@@ -132,7 +132,7 @@ async fn protect_cancels_its_future(world: World) -> Checked {
     Ok(())
 }
 
-/// Work that ends after the lock was lost is not taken for protected, though nobody had time to cancel it.
+/// Work that ends after the lock was lost does not count as protected, even if it was not cancelled in time.
 async fn protect_what_is_gone(world: World) -> Checked {
     let client = world.client().await?;
     let guard = granted(&client.lock("a").lease(world.short())).await?;

@@ -69,7 +69,7 @@ async fn a_released_lock_is_not_renewed(world: World) -> Checked {
     Ok(())
 }
 
-/// Renewals hang, and never end: the holder is told by the clock, before another owner is granted.
+/// Renewals hang for ever: the clock tells the holder of the loss before another owner is granted the lock.
 async fn lost_while_a_renewal_hangs(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);

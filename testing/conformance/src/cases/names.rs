@@ -119,7 +119,8 @@ async fn of_every_kind_are_listed(world: World) -> Checked {
     Ok(())
 }
 
-/// All are kept, with few renewals: many leases go out together. How short the leases of so many may be is for a bench to say.
+/// All are kept with few renewals: leases are renewed in batches. How short so many leases may be is for a bench to
+/// say.
 async fn thousands_at_once(world: World) -> Checked {
     const NAMES: usize = 3_000;
     let (chaos, renewed) = (Chaos::new(), Arc::new(AtomicUsize::new(0)));

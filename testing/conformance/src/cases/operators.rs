@@ -1,4 +1,4 @@
-//! For operators: who holds what, and taking a lock away.
+//! For operators: inspecting locks and breaking them.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -124,7 +124,7 @@ async fn break_now(world: World) -> Checked {
     Ok(next.release().await?)
 }
 
-/// The holder's next renewal says lost, and nobody comes before its lease has run out.
+/// The holder's next renewal reports the loss, and the lock is not granted again before its lease has run out.
 async fn break_at_lease_end(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);

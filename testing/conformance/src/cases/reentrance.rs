@@ -130,7 +130,7 @@ async fn that_needs_longer_asks_the_store(world: World) -> Checked {
     world.quiet(&client).await
 }
 
-/// Over is over: an owner whose lease ended does not re-enter it, but asks anew.
+/// An owner whose lease ended does not re-enter it, but acquires a new one.
 async fn ends_with_the_lease(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
     let guard = granted(&client.lock("a").lease(world.short())).await?;
@@ -144,7 +144,7 @@ async fn ends_with_the_lease(world: World) -> Checked {
     eventually(async || client.in_use() <= 1).await
 }
 
-/// A lease that was lengthened for one guard is given back when the guards that are left have ended, though they live on.
+/// A lease that was extended for one guard is released with the last guard, even if the extension has time left.
 async fn leaves_no_lease_beyond_the_guards_that_are_left(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
     let long = Duration::from_secs(600);

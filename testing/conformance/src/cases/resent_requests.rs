@@ -73,7 +73,7 @@ async fn a_release_counts_once(world: World) -> Checked {
     Ok(())
 }
 
-/// For those who do not know the request: the release's own id counts.
+/// For a release that does not know the request: its own id counts.
 async fn any_one_hold_counts_once(world: World) -> Checked {
     let mut hand = Hand::new(&world).await?;
     let (first, second) = (hand.asking_as("a", "me"), hand.asking_as("a", "me"));
@@ -108,7 +108,7 @@ async fn many_repeats_among_many_holds(world: World) -> Checked {
     Ok(())
 }
 
-/// The store may have forgotten the request by then; a new grant has a new fence, so nothing is confused.
+/// The store may have forgotten the request: a new grant has a new fence, so the two are not confused.
 async fn a_repeat_after_the_release_is_a_new_grant(world: World) -> Checked {
     let (mut hand, mut other) = (Hand::new(&world).await?, Hand::new(&world).await?);
     let request = hand.asking("a");

@@ -88,7 +88,8 @@ async fn with_nothing(world: World) -> Checked {
     world.empty().await
 }
 
-/// Guards and pending acquires live in tasks of a runtime that is dropped: their locks are given back, and nothing panics.
+/// Guards and pending acquires live in tasks of a runtime that is dropped: their locks are released, and nothing
+/// panics.
 fn a_runtime_shuts_down(world: &World) -> Checked {
     let watcher = Builder::new_current_thread().enable_all().build()?;
     let other = watcher.block_on(world.client())?;

@@ -59,7 +59,7 @@ async fn or_none(world: World) -> Checked {
     world.empty().await
 }
 
-/// Neither a hold nor a place in line of the others, in the store and in the client.
+/// Neither a hold nor a waitlist entry for the others, in the store and in the client.
 async fn waiting_holds_no_other(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
@@ -122,7 +122,7 @@ async fn an_owner_that_holds_one_elsewhere(world: World) -> Checked {
     world.empty().await
 }
 
-/// They are re-entered with their fences, all or some of them, and stay held until the last hold is given back.
+/// They are re-entered with their fences, all or some of them, and stay held until the last hold is released.
 async fn an_owner_that_holds_all_elsewhere(world: World) -> Checked {
     let (client, other, stranger) = (world.client().await?, world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;
@@ -162,7 +162,7 @@ async fn lost_with_any_of_them(world: World) -> Checked {
     world.empty().await
 }
 
-/// One who watches is told once that nothing was lost, though the names go back one after another.
+/// A watcher is notified once that nothing was lost, even though the names are released one after another.
 async fn the_signal_ends_with_the_release(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;

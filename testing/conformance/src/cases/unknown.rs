@@ -1,4 +1,4 @@
-//! A call whose answer is lost: asked again under the same id, or released; never forgotten, never counted twice.
+//! A call whose answer is lost is sent again under the same id, or released; it is never forgotten or counted twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

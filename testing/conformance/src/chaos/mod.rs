@@ -1,6 +1,7 @@
-//! A layer of chaos around a store: it loses, delays and hangs calls as it is told to, loses hints, and counts calls by kind.
+//! A layer of chaos around a store: on command it loses, delays and hangs calls and loses hints; it counts calls by
+//! kind.
 //!
-//! It never changes an answer, but for one that is asked for as a planted bug: [`Fault::Hide`].
+//! It never changes an answer, except for a planted bug: [`Fault::Hide`].
 
 mod store;
 
@@ -45,7 +46,7 @@ pub enum Fault {
     DelayReply(Duration),
     /// It is neither applied nor answered before [`Chaos::calm`].
     Hang,
-    /// It is pending for so many polls, then applied, then pending for as many again.
+    /// It is pending for this many polls, then applied, then pending for as many again.
     Polls(u32),
     /// A renewal is answered as if it had succeeded, whatever the store said. For planting a bug.
     Hide,
@@ -74,7 +75,7 @@ struct State {
     hints: u64,
     /// Acquires are held up until there were more hints than this.
     told_after: Option<u64>,
-    /// Whether there is a subscription, and how many acquires there were since it began or was looked at.
+    /// Whether there is a subscription, and the number of acquires since it began or was last read.
     watched: bool,
     asked_since: u64,
 }
@@ -118,14 +119,14 @@ impl Chaos {
         self.state().hints_lost = lost;
     }
 
-    /// From now until one is granted, an acquire is held up until another hint has come. So only one who is told of a release has the lock; one who looks
-    /// again by itself does not, however slow the machine is.
+    /// From now until one is granted, an acquire is delayed until another hint has come. So only a client that is
+    /// notified of a release gets the lock; one that rechecks does not, however slow the machine is.
     pub fn only_when_told(&self) {
         let mut state = self.state();
         state.told_after = Some(state.hints);
     }
 
-    /// Whether a hint goes on to the client. It lets those go on who were held up until they are told.
+    /// Whether a hint reaches the client. It releases the acquires that are delayed until a hint.
     fn hints(&self) -> bool {
         let mut state = self.state();
         if state.hints_lost {
@@ -146,7 +147,7 @@ impl Chaos {
         self.0.calmed.send_modify(|times| *times += 1);
     }
 
-    /// Lets the acquires that were parked arrive, and says what came of them.
+    /// Lets the parked acquires arrive, and returns their results.
     pub async fn deliver(&self) -> Vec<Reply<Acquired>> {
         let parked = std::mem::take(&mut self.state().parked);
         let mut replies = Vec::new();
@@ -176,13 +177,13 @@ impl Chaos {
         self.state().asked_since = 0;
     }
 
-    /// Whether there is a subscription, and the store was asked after it began: from then on a waiter sleeps.
+    /// Whether there is a subscription, and the store was called after it began: from then on a waiter sleeps.
     pub fn asked_while_watching(&self) -> bool {
         let state = self.state();
         state.watched && state.asked_since > 0
     }
 
-    /// One that is refused and will be told sleeps from then on: it counts as watching, and as asked.
+    /// A refused acquire that will be notified sleeps from then on: it counts as watching and as having called.
     fn answered(&self, reply: &Reply<Acquired>) {
         if matches!(reply, Ok(Answered { result: Acquired::Granted(_), .. })) {
             self.state().told_after = None;
@@ -200,7 +201,7 @@ impl Chaos {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and says what happens to it, and how it hears that it is calm again: from the moment it is counted.
+    /// Counts a call; returns its fault, and how it learns that the chaos has ended. Both count from this moment.
     fn meet(&self, kind: Kind) -> Option<(Fault, watch::Receiver<u64>)> {
         let mut state = self.state();
         let calmed = self.0.calmed.subscribe();

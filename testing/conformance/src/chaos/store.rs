@@ -67,7 +67,7 @@ async fn meet<T: Unpin>(
             reply
         }
         Fault::Hang => {
-            // An error says that the layer is gone, and nobody is left who would calm it.
+            // An error means that the layer is gone, and cannot be calmed any more.
             let _ = calmed.changed().await;
             call(&inner).await
         }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::case::{Checked, Failure};
 
-/// Takes a lock, forks, and looks at it from both sides.
+/// Takes a lock, forks, and examines it from both sides.
 pub(super) fn fork(url: &str) -> Checked {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = runtime.block_on(Client::connect(url))?;
@@ -35,7 +35,7 @@ pub(super) fn fork(url: &str) -> Checked {
     Ok(())
 }
 
-/// Forks beside a lock that is held. The child looks at it, and then ends, or stays until the test is done with this process.
+/// Forks beside a held lock. The child examines it and then ends, or stays until the test is done with this process.
 pub(super) fn beside(client: &Client, guard: &Guard, stays: bool) -> Result<String, Failure> {
     let Some(child) = forked() else {
         let wrong = in_the_child(client, guard);
@@ -51,7 +51,7 @@ pub(super) fn beside(client: &Client, guard: &Guard, stays: bool) -> Result<Stri
     }
 }
 
-/// Waits until nobody has the other end of the standard input, without reading from it.
+/// Waits until the other end of the standard input is closed, without reading from it.
 fn is_closed() -> bool {
     let input = std::io::stdin();
     let mut asked = [PollFd::new(&input, PollFlags::empty())];

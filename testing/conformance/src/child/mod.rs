@@ -1,4 +1,4 @@
-//! The test binary as another process: one that forks, or one that does what a test tells it.
+//! The test binary as another process: one that forks, or one that obeys a test.
 
 mod fork;
 mod obey;
@@ -20,7 +20,7 @@ const JOB: &str = "LEASEHOLD_CONFORMANCE_JOB";
 pub enum Job {
     /// Fork while a lock is held, and see that the child of the fork can do nothing.
     Fork,
-    /// Do what is told over the standard input: see [`crate::remote::Remote`].
+    /// Executes commands from the standard input: see [`crate::remote::Remote`].
     Obey {
         /// Its number in ledgers.
         who: u64,

@@ -1,4 +1,4 @@
-//! A process that does what it is told over its standard input: a line a command, and a line for its answer when it is done.
+//! A process that executes commands from its standard input: one line per command, and one line for its answer.
 //!
 //! Commands do not wait for each other. It ends when its input ends, or its parent.
 

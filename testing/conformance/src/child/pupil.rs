@@ -1,4 +1,4 @@
-//! The commands of a process that does what it is told, and the locks that it holds.
+//! The commands of such a process, and the locks that it holds.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::ask::{Ask, attempt};
 use crate::case::Failure;
 use crate::chaos::Chaos;
 
-/// How often is looked where nothing tells of a change.
+/// Polling interval for changes without an event.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Its client, and the guards that it has, each under a word.
@@ -50,7 +50,7 @@ impl Pupil {
         }
     }
 
-    /// Does what it is told.
+    /// Executes a command.
     pub(super) async fn perform(&self, words: &[&str]) -> Said {
         match words {
             ["ready"] => Ok("ready".into()),
@@ -125,7 +125,7 @@ impl Pupil {
         })
     }
 
-    /// Waits until the lock that is being taken was asked for, subscribed to and asked for again; then the store has answered that.
+    /// Waits until the pending lock was requested, subscribed to and requested again; then the store has answered.
     async fn asleep(&self, name: &str) -> Said {
         let hints = self.client.capability().hints;
         while !if hints { self.chaos.asked_while_watching() } else { self.chaos.total() > 0 } {

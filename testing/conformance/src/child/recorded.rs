@@ -11,10 +11,10 @@ use super::pupil::Pupil;
 use crate::ask::{Ask, attempt};
 use crate::case::{Checked, Failure};
 
-/// How often a holder looks at what it holds.
+/// Interval at which a holder checks what it holds.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// So many turns, each held for so long unless it is lost, until it is enough. Where the store does not answer, it asks again.
+/// Takes this many turns, each held for this long unless it is lost. If the store does not answer, it tries again.
 pub(super) async fn record(
     pupil: &Pupil,
     path: &str,
@@ -72,11 +72,11 @@ impl Turn<'_> {
             }
             self.look(&signal);
         }
-        // Once more: whoever was told does not hold it.
+        // Once more: after the loss signal it does not hold the lock.
         self.look(&signal);
         history.hold(&self.hold)?;
         if self.pupil.bug != Planted::Believes || self.hold.told.is_none() {
-            // One that was lost says so; one that cannot be given back ends with its lease.
+            // A lost lock is recorded as such; one that cannot be released ends with its lease.
             let _ = self.guard.release().await;
         }
         Ok(())

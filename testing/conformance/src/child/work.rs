@@ -17,12 +17,12 @@ use crate::ledger::Ledger;
 pub(crate) const COUNTER: &str = "counter";
 /// What was done under the lock, in its folder.
 pub(crate) const LEDGER: &str = "ledger";
-/// How long a lock of one that works for ever is kept after its death, where nothing else tells of it: in nanoseconds.
+/// How long the lock of an endless worker lasts after its death if the store does not notice it, in nanoseconds.
 const KEPT: &str = "keep=1000000000";
 /// How many acquires a process has under way when they are dropped.
 const TASKS: u64 = 8;
 
-/// Adds one to the number in the folder, so many times: reads it, and writes it in two steps.
+/// Adds one to the number in the folder, this many times: reads it, and writes it in two steps.
 pub(super) async fn count(pupil: &Pupil, name: &str, folder: &str, times: u32) -> Result<String, Failure> {
     let (ledger, counter) = (Ledger::at(&Path::new(folder).join(LEDGER)), Path::new(folder).join(COUNTER));
     let lock = pupil.client.lock(name);
@@ -71,7 +71,7 @@ pub(super) async fn for_ever(pupil: &Pupil, name: &str, folder: &str) -> Result<
     }
 }
 
-/// Begins to acquire, so many times, and drops it at a random moment: before it is granted, just then, or a guard.
+/// Begins this many acquires and drops each at a random moment: before the grant, just then, or as a guard.
 pub(super) async fn drops(pupil: &Pupil, name: &str, times: u64, seed: u64) -> Result<String, Failure> {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {

@@ -52,7 +52,7 @@ impl Place for Folder {
     }
 }
 
-/// Files whose client has no liveness file, or one that nobody holds. What ended while it was being made is left for a while.
+/// Files of clients whose liveness file is missing or unlocked. Files that were left incomplete are kept for a while.
 fn left_by_the_dead(folder: &Path) -> Result<Vec<String>, Failure> {
     let mut left = Vec::new();
     for entry in std::fs::read_dir(folder)? {

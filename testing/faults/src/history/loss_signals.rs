@@ -1,5 +1,5 @@
-//! Whoever was told that a lock is lost does not hold it again; and where the store forgot everything, whoever held something knows
-//! before long.
+//! After the loss signal a holder does not hold the lock again; and if the store lost its data, every holder learns of
+//! it soon.
 
 use super::{Forgot, Hold, Promise};
 use crate::Failure;
@@ -8,7 +8,7 @@ use crate::Failure;
 ///
 /// # Errors
 ///
-/// Who believes that it holds what it does not.
+/// A holder that believes it holds what it does not.
 pub fn check(holds: &[Hold], forgot: &[Forgot], promise: Promise) -> Result<(), Failure> {
     for hold in holds {
         if let (Some(told), Some(valid)) = (hold.told, hold.valid)

@@ -1,4 +1,4 @@
-//! Whoever loses a lock has been told when the next one is granted it, except where the store was made to forget.
+//! A holder that loses a lock is notified before the next grant, except if the store was made to forget.
 
 use super::{Forgot, Hold, Promise, is_unsure, nanos};
 use crate::Failure;
@@ -7,7 +7,7 @@ use crate::Failure;
 ///
 /// # Errors
 ///
-/// Who was not told, and who had it next.
+/// The holder that was not notified, and the next one.
 pub fn check(holds: &[Hold], forgot: &[Forgot], promise: Promise) -> Result<(), Failure> {
     let mut untold: Vec<&Hold> = Vec::new();
     for hold in holds {

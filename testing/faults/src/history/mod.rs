@@ -1,9 +1,9 @@
 //! What processes did with locks, written down by themselves in one file, on the clock of the machine's boot; and its checks.
 //!
-//! A stamp is evidence, whatever the machine does between two instructions. That of a grant is taken after it was answered. That of
-//! *valid* is taken before the guard was asked whether it is valid, and it said yes; that of *untold* before the lost signal was
-//! looked at, and it had not come. So a holder was valid from its grant at least until its last such stamp, and one that comes late
-//! to look is never blamed for what it did not see.
+//! A stamp is evidence, whatever the machine does between two instructions. The stamp of a grant is taken after the
+//! answer. The stamp of *valid* is taken before the guard was found valid; that of *untold*, before the loss signal was
+//! found unset. So a holder was valid from its grant at least until its last such stamp, and a late check never blames
+//! it for what it did not see.
 //!
 //! One file a check: [`exclusion`], [`fences`], [`lost_before`], [`loss_signals`].
 
@@ -33,7 +33,7 @@ pub fn now() -> Stamp {
 #[derive(Clone, Debug)]
 pub struct History(PathBuf);
 
-/// A lock that somebody was granted.
+/// A granted lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hold {
     /// The process.
@@ -42,15 +42,15 @@ pub struct Hold {
     pub name: String,
     /// Its fence.
     pub fence: u64,
-    /// When it was asked for.
+    /// When it was requested.
     pub asked: Stamp,
     /// When its grant had been answered.
     pub granted: Stamp,
     /// When it was still valid, at last.
     pub valid: Option<Stamp>,
-    /// When its loss had not been told, at last.
+    /// The last time when its loss had not been signalled.
     pub untold: Option<Stamp>,
-    /// When its loss had been told.
+    /// When its loss was signalled.
     pub told: Option<Stamp>,
 }
 
@@ -68,7 +68,7 @@ pub struct Forgot {
 /// What is promised of a history.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// After the store forgot: how long it may take until all who held something know, or their leases are over.
+    /// After the store lost its data: the longest time until every holder knows, or its lease is over.
     pub known_within: Duration,
     /// How much later than it should the lost signal may come, where the machine has no time for the thread that gives it.
     pub told_late: Duration,

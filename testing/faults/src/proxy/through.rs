@@ -36,7 +36,7 @@ enum End {
 /// Takes connections until the proxy is gone.
 pub(super) async fn serve(port: &Port, server: SocketAddr, mut mode: Receiver<Mode>, seen: &Arc<Seen>) {
     while is(&mut mode, |mode| mode.listens).await {
-        // Who told it to listen waits for that, and says so where it does not come.
+        // The caller waits for this, and reports if it does not come.
         let Ok(listener) = TcpListener::bind(port.address()).await else { return };
         tell(seen, true);
         let mut refusing = mode.clone();

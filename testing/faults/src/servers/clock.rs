@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Missing, find};
 use crate::Failure;
 
-/// Asks the system, and adds what stands in a file.
+/// Reads the system's clock, and adds the offset in a file.
 const SOURCE: &str = include_str!("clock.c");
 
 /// The clock of the server in a folder.
@@ -26,7 +26,7 @@ impl Clock {
         Self { library: folder.join("clock.so"), file: folder.join("clock") }
     }
 
-    /// Makes it, as the machine's own, and says what a server's environment must have.
+    /// Compiles it for this machine; returns what a server's environment must contain.
     pub(super) fn make(&self) -> Result<Vec<(&'static str, String)>, Failure> {
         Self::is_there()?;
         let source = self.library.with_extension("c");

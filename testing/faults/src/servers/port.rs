@@ -1,7 +1,8 @@
-//! A port of the loopback address that no other test on this machine takes for as long as the value lives, also while nobody listens.
+//! A port of the loopback address that no other test on this machine uses as long as the value lives, even without a
+//! listener.
 //!
-//! It is none of those that the operating system gives to clients: one that connects to such a port while nobody listens there may be
-//! connected to itself.
+//! It is not a port that the operating system gives to clients: a client that connects to such a port without a
+//! listener may be connected to itself.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -13,7 +14,7 @@ use crate::Failure;
 /// Below what Linux gives to clients.
 const FIRST: u16 = 20_000;
 const MANY: u16 = 10_000;
-/// Those that this process had: a client that a test has left behind may still look for its server there.
+/// Ports that this process had: a client that a test left behind may still look for its server there.
 static HAD: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// How many are tried before it is given up.
 const TRIES: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! The process of a server: started, waited for until it says that it is ready, killed, stopped and continued.
+//! The process of a server: started, awaited until it is ready, killed, stopped and continued.
 
 use std::io::{self, BufRead, BufReader, PipeReader};
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use super::find;
 use crate::Failure;
 
-/// A server that is not ready by then will not be.
+/// A server that is not ready by then never will be.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A server's process.
@@ -23,7 +23,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program, and waits until it says these words on its output.
+    /// Starts a program, and waits until its output contains these words.
     pub(super) fn start(
         program: &Path,
         arguments: &[String],
@@ -99,7 +99,7 @@ fn listen(output: PipeReader, ready: &str, said: &Mutex<String>, tell: Sender<()
         said.push('\n');
         drop(said);
         if is_ready && let Some(tell) = tell.take() {
-            // Who waits for it may have given up.
+            // The waiter may have given up.
             let _ = tell.send(());
         }
     }
@@ -129,7 +129,7 @@ fn spawn(command: Command) -> Result<Child, Failure> {
                 let child = command.spawn();
                 // With it goes our end of the pipe that the child writes to.
                 drop(command);
-                // Who ordered it waits for it.
+                // The caller waits for it.
                 let _ = answer.send(child);
             }
         });

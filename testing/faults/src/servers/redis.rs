@@ -17,9 +17,9 @@ use crate::Failure;
 const PROGRAM: &str = "redis-server";
 /// Another one in its place: the path of a server of another version, or of Valkey.
 const OTHER: &str = "LEASEHOLD_REDIS_SERVER";
-/// What it says when it answers.
+/// Its output once it answers.
 const READY: &str = "Ready to accept connections";
-/// What it says when another has its port.
+/// Its output if its port is taken.
 const TAKEN: &str = "Address already in use";
 /// How often another port is tried.
 const PORTS: u32 = 5;
@@ -123,7 +123,7 @@ impl Redis {
         Ok(Clock::is_there()?)
     }
 
-    /// Sets its clock so many seconds ahead of ours, or behind. How time passes for it is left as it is.
+    /// Sets its clock this many seconds ahead of ours, or behind. The speed of its time does not change.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Redis {
         self.process.go_on()
     }
 
-    /// Kills it. Nobody else gets its port meanwhile.
+    /// Kills it. Its port stays reserved.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Failure;
 
-/// A server that does not answer by then will not.
+/// A server that does not answer by then never will.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// What a server answers.
@@ -69,7 +69,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// When nobody is there.
+    /// Without a server.
     pub fn open(address: SocketAddr) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;

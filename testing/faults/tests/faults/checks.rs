@@ -36,14 +36,14 @@ async fn a_stopped_holder(bug: Planted) -> Checked {
         scene.holder_has_it_again(back).await?;
         scene.crowd_works(back).await?;
     } else {
-        // For longer than anybody may be told late.
+        // For longer than any notification may be late.
         tokio::time::sleep(TOLD_LATE + LEASE).await;
     }
     scene.end().await?;
     Ok(())
 }
 
-/// Stops the holder, but not in the middle of a write: that would hold up everybody. Answers when.
+/// Stops the holder, but not in the middle of a write, which would block all others. Returns the time.
 async fn stop_between_writes(scene: &Scene, url: &str) -> Result<u64, Failure> {
     let client = Client::connect(url).await?;
     loop {
@@ -53,7 +53,7 @@ async fn stop_between_writes(scene: &Scene, url: &str) -> Result<u64, Failure> {
             Ok(_) => return Ok(stopped),
             Err(_) => scene.holder.remote.go_on()?,
         }
-        // Nothing tells when it is done with it.
+        // No event shows when it is done with it.
         tokio::time::sleep(WRITE).await;
     }
 }

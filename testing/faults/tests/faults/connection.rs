@@ -85,7 +85,7 @@ fn refused_for_half_a_lease(layout: Layout) -> Checked {
     })
 }
 
-/// Everybody goes on from now; the holder has kept its lock, and the one that waits has it when that goes.
+/// All continue from now on; the holder has kept its lock, and the waiter gets it when the holder ends.
 async fn kept_through(mut scene: Scene) -> Checked {
     scene.crowd_works(now()).await?;
     scene.holder_has_kept_it()?;
@@ -95,7 +95,7 @@ async fn kept_through(mut scene: Scene) -> Checked {
     Ok(())
 }
 
-/// It is told before the one that waits has its lock; and when it is back, it has its turn again.
+/// It is notified before the waiter gets its lock; and when it is back, it has its turn again.
 fn one_that_is_cut_off_for_two_leases(layout: Layout) -> Checked {
     wait(async {
         let server = Redis::start()?;

@@ -52,7 +52,7 @@ fn blows() -> Vec<Blow> {
     blows
 }
 
-/// A grant, as the client tells it.
+/// A grant, as the client reports it.
 struct Told {
     client: usize,
     fence: u64,
@@ -204,7 +204,7 @@ impl Seen {
                 let asked = held(&self.asked)[client].expect("somebody asked before");
                 held(&self.told).push(Told { client, fence: fence.get(), how: *how, at: Instant::now(), asked });
                 if *how == How::Asked && self.by_store.fetch_add(1, Ordering::Relaxed) == GRANTS_BEFORE {
-                    // Nobody listens any more when the round is over.
+                    // The receiver is gone when the round is over.
                     let _ = strike.send(());
                 }
             }

@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 
 /// A case, and its name.
 type Case = (&'static str, fn(Layout) -> Checked);
-/// One that says by itself where it runs.
+/// A test that chooses its own servers.
 type Proof = (&'static str, fn() -> Checked);
 
 /// Runs a case of several tasks.

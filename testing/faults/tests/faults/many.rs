@@ -137,7 +137,7 @@ fn many(names: usize) -> usize {
 }
 
 async fn connect(server: &Redis, layout: Layout) -> Result<Client, Failure> {
-    // A machine that is busy with so many answers later than usual.
+    // A machine that is busy with this much answers later than usual.
     Ok(Client::connect(&format!("{}&timeout=30s", url(server.address(), layout))).await?)
 }
 
@@ -156,7 +156,7 @@ async fn nothing_is_left(server: &Redis) -> Checked {
     Ok(())
 }
 
-/// Waits for something that nothing tells of.
+/// Waits for a condition without an event.
 async fn eventually(what: &str, mut happened: impl AsyncFnMut() -> Result<bool, Failure>) -> Checked {
     let began = Instant::now();
     while !happened().await? {

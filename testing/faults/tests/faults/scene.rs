@@ -12,11 +12,12 @@ use tempfile::TempDir;
 
 use crate::Checked;
 
-/// Nobody waits for longer than this once the store is back and the lock is free: about a second, and what a busy machine adds.
+/// No client waits longer than this once the store is back and the lock is free: about a second, plus a margin for a
+/// busy machine.
 pub(crate) const AWAKE_WITHIN: Duration = Duration::from_secs(20);
 /// How late something may be that must happen, before it counts as never.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often is looked where nothing tells of a change.
+/// Polling interval for changes without an event.
 const LOOK: Duration = Duration::from_millis(10);
 /// The lost signal may come this much later than it should, where four cases at a time have two processors and others use them too.
 pub(crate) const TOLD_LATE: Duration = Duration::from_secs(5);
@@ -102,7 +103,7 @@ impl Scene {
         Ok(self.folder.path().join("history").to_str().ok_or("a path of UTF-8")?.to_owned())
     }
 
-    /// The holder asks for a lock that it has lost. Answers when.
+    /// The holder requests a lock that it has lost. Returns the time.
     pub(crate) fn holder_asks_again(&mut self) -> Result<Stamp, Failure> {
         let (at, path) = (now(), self.path()?);
         self.holder.record(&path, 1, MOMENT, &Ask::of(HELD).keep(self.lease))?;
@@ -114,7 +115,7 @@ impl Scene {
         self.has_it_soon("the one that lost it", self.holder.remote.who, after).await
     }
 
-    /// Waits until the history says so.
+    /// Waits until the history shows it.
     pub(crate) async fn until(&self, what: &str, so: impl Fn(&Story) -> bool) -> Result<Story, Failure> {
         let began = Instant::now();
         loop {
@@ -141,7 +142,7 @@ impl Scene {
         self.has_it_soon("the one that waits", self.waiter.remote.who, after).await
     }
 
-    /// That everyone who works is granted its lock soon after a moment.
+    /// Checks that every worker is granted its lock soon after a moment.
     pub(crate) async fn crowd_works(&self, after: Stamp) -> Checked {
         for player in &self.crowd {
             self.has_it_soon("one that works", player.remote.who, after).await?;
@@ -170,21 +171,21 @@ impl Scene {
         }
     }
 
-    /// That the holder was told that it lost its lock.
+    /// Checks that the holder was notified of the loss.
     pub(crate) async fn holder_is_told(&self) -> Checked {
         let who = self.holder.remote.who;
         let told = |story: &Story| first(story, who, 0).is_some_and(|hold| hold.told.is_some());
         self.until("the holder is told", told).await.map(drop)
     }
 
-    /// The holder gives its lock back. Answers when it was told to.
+    /// The holder releases its lock. Returns the time of the command.
     pub(crate) async fn holder_goes(&mut self) -> Result<Stamp, Failure> {
         let at = now();
         self.holder.ends().await?;
         Ok(at)
     }
 
-    /// Everybody ends, and what they saw is checked. Answers the story.
+    /// All processes end, and what they saw is checked. Returns the history.
     pub(crate) async fn end(mut self) -> Result<Story, Failure> {
         for player in [&mut self.holder, &mut self.waiter].into_iter().chain(&mut self.crowd) {
             player.ends().await?;
@@ -202,7 +203,7 @@ impl Player {
         Ok(Self { remote: Remote::at(url, bug)?, records: Vec::new() })
     }
 
-    /// So many turns of so long.
+    /// This many turns of this length.
     fn record(&mut self, path: &str, turns: u64, span: Duration, ask: &Ask) -> Checked {
         let (turns, span) = (turns.to_string(), span.as_nanos().to_string());
         let words: Vec<&str> =

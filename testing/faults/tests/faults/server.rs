@@ -53,7 +53,7 @@ async fn flushed(layout: Layout, bug: Planted) -> Checked {
     let from = now();
     server.flush()?;
     if bug == Planted::HidesRenewals {
-        // It is never told; so it is waited until that is too long.
+        // It is never notified; so the test waits until that is too long.
         scene.forgot(from, true)?;
         tokio::time::sleep(LEASE + TOLD_LATE).await;
         return scene.end().await.map(drop);
@@ -70,12 +70,12 @@ fn restarted_from_a_copy_a_minute_old(layout: Layout) -> Checked {
         scene.holder_has_kept_it()?;
         let from = now();
         server.restart_from(&copy)?;
-        // Every lease of then is over by now.
+        // Every lease of that time is over by now.
         forgotten(scene, from).await
     })
 }
 
-/// The store has forgotten everything: whoever held something is told, whoever waits has it, and fences grow.
+/// The store lost its data: every holder is notified, every waiter gets the lock, and fences grow.
 async fn forgotten(scene: Scene, from: u64) -> Checked {
     let back = scene.forgot(from, true)?;
     scene.waiter_has_it(back).await?;
@@ -85,7 +85,7 @@ async fn forgotten(scene: Scene, from: u64) -> Checked {
     Ok(())
 }
 
-/// What was held then is held again, also what has been given back: until the lease of then is over, and not for longer.
+/// What was held then is held again, even if released since: until that lease is over, and no longer.
 fn restarted_from_a_young_copy(layout: Layout) -> Checked {
     wait(async {
         let mut server = Redis::start()?;
@@ -94,7 +94,7 @@ fn restarted_from_a_young_copy(layout: Layout) -> Checked {
         let from = now();
         server.restart_from(&copy)?;
         let back = scene.forgot(from, false)?;
-        // Who held the lock that goes from hand to hand has long given it back: nobody renews it.
+        // The holder of the lock that goes from hand to hand released it long ago: it is not renewed.
         let free = back + u64::try_from(LONG.as_nanos())?;
         scene.crowd_works(free).await?;
         scene.holder_has_kept_it()?;
@@ -109,7 +109,7 @@ fn restarted_with_its_data(layout: Layout) -> Checked {
         server.restart()?;
         let back = now();
         scene.crowd_works(back).await?;
-        // Longer than a lease: it is not only not told yet.
+        // Longer than a lease: the notification is not merely late.
         tokio::time::sleep(LEASE).await;
         keeps(scene).await
     })

@@ -1,6 +1,6 @@
 //! Locks of several stores taken together: two hundred tasks over fifty sets of names on two stores, and stores that die meanwhile.
 //!
-//! The crowd works for [`SHORT`], or for as many seconds as `LEASEHOLD_SOAK_SECONDS` says, and prints the shares.
+//! The crowd works for [`SHORT`], or for the number of seconds in `LEASEHOLD_SOAK_SECONDS`, and prints the shares.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub(crate) const CASES: &[Proof] = &[
     ("a_crowd_over_one_store_by_two_clients", || wait(over_one_store())),
 ];
 
-/// How many turns each has at the mean, where it is not told for how long to go on: by turns and not by time, so that a busy machine
-/// changes nothing of the shares.
+/// Mean number of turns of each worker, unless a duration is given: turns and not time, so that a busy machine does not
+/// change the shares.
 const TURNS: u64 = 20;
 const TASKS: usize = 200;
 const SETS: usize = 50;
@@ -38,11 +38,11 @@ const SETS: usize = 50;
 const NAMES: usize = 12;
 /// How long one works with what it has.
 const MOMENT: Duration = Duration::from_millis(1);
-/// Nobody who waits is left alone for longer than this.
+/// No waiter is kept waiting for longer than this.
 const STUCK: Duration = Duration::from_secs(600);
-/// In a soak, no single wait is longer than so many times the mean,
+/// In a soak, no single wait is longer than this many times the mean,
 const LONGEST: f64 = 12.0;
-/// except where that is less than this: others use the machine as well, and may stop everybody for a while.
+/// unless that is less than this: others use the machine as well, and may stall all workers for a while.
 const LONGEST_MIN: Duration = Duration::from_secs(15);
 const MS: Duration = Duration::from_millis(1);
 
@@ -101,7 +101,8 @@ fn name((client, number): Place) -> String {
     format!("{client}-{number}")
 }
 
-/// Counts in two steps under several locks, for a while: nobody is stuck or starves, no count is lost, nothing is left over.
+/// Counts in two steps under several locks, for a while: no worker is stuck or starves, no count is lost, nothing is
+/// left over.
 async fn crowd(what: &str, clients: [Client; 2]) -> Checked {
     let (sets, span) = (sets(), span()?);
     let counters: Arc<Vec<[AtomicU64; NAMES]>> = Arc::new((0..2).map(|_| Default::default()).collect());
@@ -225,7 +226,7 @@ async fn two_urls_of_one_server() -> Checked {
         let other = Client::connect(&format!("redis://127.0.0.1:{port}{another}")).await?;
         lock_all([one.lock("a"), other.lock("a")]).acquire().await?.release().await?;
     }
-    // One that does not say who it is: only where it matters.
+    // A store without an identity: only if that matters.
     server.command(&["ACL", "SETUSER", "default", "-info"])?;
     let silent = Client::connect(&format!("redis://127.0.0.1:{port}/2")).await?;
     let error = lock_all([one.lock("a"), silent.lock("a")]).acquire().await.expect_err("nobody can know");
@@ -234,7 +235,7 @@ async fn two_urls_of_one_server() -> Checked {
     Ok(())
 }
 
-/// Whoever holds one of them elsewhere is told so by what the server knows, and does not wait for itself.
+/// A client that holds one of them elsewhere learns that from the server, and does not wait for itself.
 async fn an_owner_that_holds_a_member() -> Checked {
     let server = Redis::start()?;
     let memory = Client::connect("memory:member").await?;
@@ -298,7 +299,7 @@ async fn stopped_while_held() -> Checked {
     quiet(&both.redis).await
 }
 
-/// The guard is lost, and says by which store; its release says so, and gives the other back.
+/// The guard is lost, and names the store; its release does too, and releases the other lock.
 async fn ends(both: &Both, guard: leasehold::GroupGuard) -> Checked {
     let lost = tokio::time::timeout(STUCK, guard.lost()).await?;
     assert_eq!((lost.name.as_str(), lost.loss), ("b", Loss::TimeEnded));
@@ -309,7 +310,7 @@ async fn ends(both: &Both, guard: leasehold::GroupGuard) -> Checked {
     Ok(())
 }
 
-/// While one server does not answer, nothing is held of the other; and when it is back, all are had.
+/// While one server does not answer, nothing is held on the other; and when it is back, all are granted.
 async fn stopped_while_wanted() -> Checked {
     let both = Both::new().await?;
     both.lock().acquire().await?.release().await?;

@@ -1,4 +1,4 @@
-//! A lock that one holds is busy to the other, and free once it is given back.
+//! A lock that one library holds is busy to the other, and free once it is released.
 
 use std::time::Duration;
 

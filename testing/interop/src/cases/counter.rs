@@ -36,7 +36,7 @@ pub(super) fn exact(meeting: &mut Meeting) -> Result<String, Failure> {
 struct Counts {
     ours: u64,
     theirs: u64,
-    /// What the file says.
+    /// The number in the file.
     counted: u64,
 }
 

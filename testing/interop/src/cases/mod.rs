@@ -1,4 +1,4 @@
-//! What is tried with every library. One file a topic; each answers with what its cell of the table says.
+//! The cases, one file per topic, tried with every library. Each returns the text of its cell in the table.
 
 mod busy;
 mod counter;
@@ -26,9 +26,9 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// Whether it measures, with that library, what others on the machine would spoil.
     pub(crate) alone: fn(&Peer) -> bool,
-    /// Why a library cannot be asked for it.
+    /// Why a library does not support it.
     pub(crate) lacks: fn(&Peer) -> Option<&'static str>,
-    /// What it says where the two do not share the lock at all; none where that is not what it tries.
+    /// The result if the two do not share the lock at all; `None` if the case does not test that.
     pub(crate) objects: Option<&'static str>,
     pub(crate) run: fn(&mut Meeting) -> Result<String, Failure>,
 }

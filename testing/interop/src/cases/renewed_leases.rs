@@ -49,7 +49,7 @@ fn kept(holder: &Driver) -> Duration {
 }
 
 pub(super) fn killed(meeting: &mut Meeting) -> Result<String, Failure> {
-    // Ours is killed with the second, when nothing more is asked of it.
+    // Ours is killed with the second, when it gets no more commands.
     let by_ours = after_killing(meeting, Way::TheirsHolds)?;
     let (ours, theirs, servers) = (meeting.ours.peer, meeting.theirs.peer, meeting.servers.addresses());
     meeting.theirs = Driver::start(theirs, &servers)?;

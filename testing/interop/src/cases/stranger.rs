@@ -1,4 +1,4 @@
-//! Whoever does not hold a lock cannot release it.
+//! A client that does not hold a lock cannot release it.
 
 use super::LONG;
 use crate::Failure;

@@ -1,4 +1,4 @@
-//! One waits for a lock that the other gives back: how long after the release it has it.
+//! One library waits for a lock that the other releases: how long after the release it has it.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::peer::{Peer, Waits};
 
 /// Notified by one another, at the 99th percentile: what issue 4 demands of leasehold and Redisson.
 const NOTIFIED: Duration = Duration::from_millis(50);
-/// What python-redis-lock is told to wait, in whole seconds: nothing else wakes it.
+/// The wait that python-redis-lock gets, in whole seconds: nothing else wakes it.
 const SIGNALLED: Duration = Duration::from_secs(1);
-/// Whoever asks again may be late, on a machine on which other cases run as well.
+/// A client that polls may be late on a machine on which other cases run.
 const ROOM: Duration = Duration::from_millis(2_000);
 
 /// Ours waits.
@@ -62,7 +62,7 @@ fn one(meeting: &mut Meeting, way: Way, monitor: &mut Monitor, round: usize) -> 
     Ok(Duration::from_micros(taken.at_us - released.from_us))
 }
 
-/// Waits until the waiter sleeps, as far as the server can tell.
+/// Waits until the waiter sleeps, as far as the server shows.
 fn settled(waiter: &Driver, monitor: &mut Monitor, name: &str) -> Result<(), Failure> {
     let asks = |command: &str| command.starts_with("\"set\"") || command.starts_with("\"eval");
     match waiter.peer.waits {

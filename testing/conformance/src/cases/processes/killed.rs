@@ -1,4 +1,4 @@
-//! Processes that are killed: what they held is free by the end of its lease, and at once where the store can tell.
+//! Killed processes: their locks are free by the end of the lease, and at once if the store can tell.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ crate::cases! {
 }
 
 const LEASE: Duration = Duration::from_secs(3);
-/// A lease whose end nobody waits for.
+/// A lease so long that no test waits for its end.
 const LONG: Duration = Duration::from_secs(600);
 
 async fn a_kept_lock_is_free_by_the_end_of_its_lease(world: World) -> Checked {
@@ -54,7 +54,7 @@ async fn a_kept_lock_is_free_at_once(world: World) -> Checked {
     world.empty().await
 }
 
-/// The child of a fork has everything open that its parent had: nobody can tell them apart.
+/// A forked child has all of its parent's descriptors: the two cannot be told apart.
 async fn one_whose_fork_lives_is_not_free_at_once(world: World) -> Checked {
     objects(noticed_at_once(&world, true, NEVER).await, "noticing")
 }
@@ -132,7 +132,7 @@ async fn behind_a_stopped_waiter_nobody_is_told_at_once(world: World) -> Checked
     objects(passed_over(&world, false, NEVER).await, "the next waiter")
 }
 
-/// The second waiter is told of the release, when the first is killed, or stopped.
+/// The second waiter is notified of the release if the first is killed or stopped.
 async fn passed_over(world: &World, killed: bool, patience: Duration) -> Checked {
     let [mut holder, mut last] = Remote::several(world)?;
     let client = world.client().await?;

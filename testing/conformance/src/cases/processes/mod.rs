@@ -32,19 +32,19 @@ const WRITE: Duration = Duration::from_millis(50);
 /// How often something is tried that may come by chance.
 const TRIALS: usize = 7;
 
-/// Waits until a process that takes this lock sleeps in line for it.
+/// Waits until a process that takes this lock is a sleeping waiter.
 async fn asleep(process: &mut Remote, name: &str) -> Checked {
     process.ask(&["asleep", name]).await?.must_be(&["asleep"])
 }
 
-/// Waits until a process that takes this lock sleeps in line for it; from then on only a hint gets it the lock. How soon a hint comes is
-/// for a bench to say.
+/// Waits until a process that takes this lock is a sleeping waiter; from then on only a hint gets it the lock. How soon
+/// a hint comes is for a bench to say.
 async fn asleep_until_told(process: &mut Remote, name: &str) -> Checked {
     asleep(process, name).await?;
     process.ask(&["only when told"]).await?.must_be(&["only when told"])
 }
 
-/// Stops a process, but not in the middle of a write: that would hold up everybody at a store that is a file.
+/// Stops a process, but not in the middle of a write: that would block all others at a store that is a file.
 async fn stop_between_writes(process: &Remote, client: &Client) -> Checked {
     eventually(async || {
         if process.stop().is_err() {
@@ -54,7 +54,7 @@ async fn stop_between_writes(process: &Remote, client: &Client) -> Checked {
             Ok(probe) => probe.granted().is_some(),
             Err(_) => {
                 let failed = process.go_on().is_err();
-                // Nothing tells when it is done with it.
+                // No event shows when it is done with it.
                 tokio::time::sleep(WRITE).await;
                 failed
             }

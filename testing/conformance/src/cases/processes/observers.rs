@@ -67,7 +67,7 @@ async fn a_break_now(world: World) -> Checked {
     world.empty().await
 }
 
-/// The holder is told before the next one comes, and both by the same clock.
+/// The holder is notified before the next grant, by the same clock.
 async fn a_break_at_lease_end(world: World) -> Checked {
     let [mut holder, mut waiter] = Remote::several(&world)?;
     let client = world.client().await?;

@@ -97,7 +97,7 @@ async fn a_waiter_that_goes_on_has_its_turn(world: World) -> Checked {
     asleep(&mut waiter, "a").await?;
     stop_between_writes(&waiter, &client).await?;
     holder.ask(&["release", "x"]).await?.must_be(&["released"])?;
-    // It is taken and given back meanwhile.
+    // It is acquired and released meanwhile.
     let fence = holder.take("x", &Ask::of("a")).await?.fence()?;
     holder.ask(&["release", "x"]).await?.must_be(&["released"])?;
     waiter.go_on()?;

@@ -75,8 +75,8 @@ impl Manner {
         Ok(())
     }
 
-    /// A server keeps the ends of a shared owner's holds itself, to the microsecond, and rounds up what is left of them. Of anything else it
-    /// says what is left of the key.
+    /// A server stores the ends of a shared owner's holds to the microsecond, and rounds up what is left of them. For
+    /// anything else it reports the remaining time of the key.
     pub(super) fn same_left(
         self,
         owner: Option<&StoreOwner>,

@@ -1,6 +1,6 @@
 //! Many requests at once over one connection: for every name, their answers are those of the reference to one request after the other.
 //!
-//! The store says when it did each. Where that is the same moment, some order must fit.
+//! The store says when it executed each. For equal times, some order must fit.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::world::World;
 
 const ROUNDS: u64 = 10;
 const NAMES: u64 = 32;
-/// At most so many ask for the same name.
+/// Maximum number of requests for the same name.
 const RIVALS: u64 = 3;
 
 pub(super) async fn many_at_once(world: &World) -> Checked {
@@ -155,7 +155,7 @@ impl Crowd {
         Ok(asked)
     }
 
-    /// Whether some order of the requests fits, name by name; and whether those were told that the reference tells.
+    /// Whether some order of the requests fits, name by name, and the notified clients are those of the reference.
     async fn compare(&mut self, asked: &[Asked]) -> Checked {
         for name in self.names.clone() {
             let of_name: Vec<&Asked> = asked.iter().filter(|asked| asked.ask.name() == &name).collect();

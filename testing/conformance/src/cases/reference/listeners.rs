@@ -1,4 +1,4 @@
-//! Which client was told of which name, and how often: by the store, and by the reference.
+//! Which client was notified of which name, and how often: by the store, and by the reference.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +12,17 @@ use crate::world::soon;
 
 type Counts = HashMap<(ClientId, Name), u32>;
 
-/// Everybody who listens.
+/// All listeners.
 #[derive(Default)]
 pub(super) struct Listeners {
     told: Arc<Told>,
-    /// What the reference told.
+    /// Notifications by the reference.
     expected: Counts,
-    /// What the store may tell beyond that.
+    /// Further notifications that the store may send.
     allowed: Counts,
 }
 
-/// What the store told.
+/// Notifications by the store.
 #[derive(Default)]
 struct Told {
     counts: Mutex<Counts>,
@@ -47,7 +47,7 @@ impl Listeners {
         })
     }
 
-    /// The reference told these; the store has to, as well.
+    /// The reference notified these; the store must too.
     pub(super) async fn expect(&mut self, hints: impl IntoIterator<Item = (ClientId, Name)>) -> Checked {
         for (client, name) in hints {
             let times = self.expected.entry((client, name.clone())).or_default();
@@ -58,14 +58,14 @@ impl Listeners {
         Ok(())
     }
 
-    /// The store may tell these, or not.
+    /// The store may notify these.
     pub(super) fn allow(&mut self, hints: impl IntoIterator<Item = (ClientId, Name)>) {
         for hint in hints {
             *self.allowed.entry(hint).or_default() += 1;
         }
     }
 
-    /// Nobody was told more often than it may be.
+    /// No client was notified more often than allowed.
     pub(super) fn check_no_more(&self) -> Checked {
         let of = |counts: &Counts, key| counts.get(key).copied().unwrap_or_default();
         for (key, times) in &*self.told.counts() {

@@ -1,7 +1,7 @@
 //! A store and the reference store side by side: the same random requests, and the same answers to the last fence.
 //!
-//! The reference decides at the time that the store says it answered at. So nothing here knows a rule of its own: a fence, an end or a
-//! line of waiters is right where both say the same.
+//! The reference decides at the time at which the store says it answered. So this module knows no rule of its own: a
+//! fence, an end or a waitlist is right if both agree.
 
 mod comparison;
 mod crowd;
@@ -39,18 +39,18 @@ const LANES_OF_A_FILE: u64 = 6;
 const STEPS: u64 = 60;
 /// How long a call to a server may take, as an option of its URL.
 const CALL_LIMIT: &str = "30s";
-/// A lane ends when so many of its steps were compared, ...
+/// A lane ends when this many of its steps were compared, ...
 const COMPARED: u64 = 120;
 /// ... or after this, on a machine that is too slow for the ends: that makes it shorter, never wrong.
 const LANE_LIMIT: Duration = Duration::from_secs(40);
-/// But not before so many were: with none, nothing would be shown.
+/// But not before this many: with none, nothing would be shown.
 const COMPARED_MIN: u64 = 4;
 /// Clients of a round.
 const HANDS: usize = 3;
 /// A server keeps an end in whole milliseconds, and reads its clock once for the key and once for the script. Between the two it may be
 /// interrupted, but for no longer than the call took: that is added.
 const SLACK: Duration = Duration::from_millis(2);
-/// Where calls take longer than this, leases of a few hundred milliseconds cannot be told apart.
+/// If calls take longer than this, leases of a few hundred milliseconds cannot be distinguished.
 const SLACK_MAX: Duration = Duration::from_millis(100);
 /// How long `file:` believes that a client waits; it finds out by itself when a process is gone.
 const FILE_BELIEVES: Duration = Duration::from_secs(22);
@@ -73,7 +73,7 @@ async fn the_same_answers_to_many_at_once(world: World) -> Checked {
     crowd::many_at_once(&world).await
 }
 
-/// What is asked for beyond one name for an owner of its own.
+/// Requests beyond one name for an owner of its own.
 #[derive(Clone, Copy)]
 struct Kind {
     shared: bool,
@@ -83,13 +83,13 @@ struct Kind {
 /// How a store keeps time and waiters, where that differs from store to store.
 #[derive(Clone, Copy)]
 struct Manner {
-    /// Its ends may be later than the reference's by this, and what it says is left may be less.
+    /// Its ends may be later than the reference's by this, and its remaining times shorter.
     slack: Duration,
     believes: Duration,
     fences_kept_for: Duration,
     /// It reserves fences as one that can lose its memory.
     can_forget: bool,
-    /// It never tells a client of a name more often than the reference does.
+    /// It never notifies a client of a name more often than the reference does.
     tells_once: bool,
     waiters: bool,
 }
@@ -134,7 +134,7 @@ async fn side_by_side(world: &World, kind: Kind) -> Checked {
     Ok(())
 }
 
-/// A client whose calls are not given up on a busy machine: what became of such a call nobody could compare.
+/// A client whose calls do not time out on a busy machine: the effect of such a call could not be compared.
 async fn patient_hand(world: &World) -> Result<Hand, Failure> {
     if !world.url().starts_with("redis:") {
         return Hand::new(world).await;

@@ -1,4 +1,4 @@
-//! One round: a store, the reference, and what is asked of both, one request after the other.
+//! One round: a store, the reference, and the requests to both, one after the other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::{Kind, Manner, SLACK_MAX};
 use crate::case::{Checked, Failure};
 use crate::hand::{Hand, named};
 
-/// An end that is nearer than this is waited for before anything is asked: the answer takes a while.
+/// An end that is closer than this is waited for before a request: the answer takes a while.
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// A store and the reference, and what was asked of both.
+/// A store and the reference, and the requests to both.
 pub(super) struct Pair {
     pub(super) hands: Vec<Arc<Hand>>,
     pub(super) names: Vec<Name>,
@@ -118,7 +118,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until no end is near by the store's clock; says what that shows.
+    /// Waits until no end is near by the store's clock; returns that clock.
     async fn settle(&mut self) -> Result<StoreTime, Failure> {
         loop {
             let now = self.hands[0].now().await?;
@@ -185,7 +185,7 @@ impl Pair {
         let theirs = self.timed(call).await;
         let (from, to) = match &theirs {
             Ok(answered) => (answered.at, answered.at),
-            // It says no time.
+            // It has no time.
             Err(error) if error.kind() == ErrorKind::AlreadyHeld => (before, hand.now().await?),
             Err(error) => return Err(error.clone().into()),
         };
@@ -217,7 +217,7 @@ impl Pair {
         Ok(Step::Compared)
     }
 
-    /// One who was believed to wait, and is not any more, may still stand where it stood, or not: only the store knows when it looked.
+    /// A waiter whose time is over may or may not still be on the waitlist: only the store knows when it looked.
     fn may_enlist(&self, client: ClientId, names: &Names, now: StoreTime) -> bool {
         let is_fresh = |name: &Name| {
             let last = self.enlisted.get(&(client, name.clone()));
@@ -270,7 +270,7 @@ impl Pair {
         if release.rejoin {
             self.enlisted.insert((release.client, name.clone()), theirs.at);
         }
-        // What lingers for another release is told in vain.
+        // A notification about a name that lingers for another release has no effect.
         if self.reference.inspect(theirs.at, &name).cooldown.is_some() {
             self.listeners.allow(hints);
         } else {
@@ -291,7 +291,7 @@ impl Pair {
         same("the refusal", theirs.result.refused, ours.refused)?;
         let ours = ours.was;
         self.manner.same_inspected(&theirs.result.was, &ours)?;
-        // What was free before need not be told once more.
+        // Waiters of a name that was free before need no further notification.
         if ours.holders.is_empty() && ours.cooldown.is_none() {
             self.listeners.allow(hints);
         } else {

@@ -1,4 +1,4 @@
-//! What is asked of both: drawn at random, and now and then as no client would ask.
+//! Requests to both: drawn at random, sometimes as no client would send them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const LINGERS: [Duration; 3] = [Duration::from_millis(150), Duration::from_milli
 /// Fences in a second.
 const SECOND: u64 = 8_000_000;
 
-/// One in so many.
+/// One in this many.
 pub(super) fn one_in(rng: &mut Rng, many: u64) -> bool {
     rng.below(many) == 0
 }

@@ -116,7 +116,7 @@ async fn gets_it(way: Way) -> Checked {
     let scene = Forgotten::by(way, Duration::ZERO, LONG).await?;
     let began = Instant::now();
     let second = loop {
-        // It asks again a server that did not answer while it was away.
+        // It calls a server again that did not answer while it was away.
         match scene.second.lock(NAME).try_acquire().await? {
             Attempt::Granted(second) => break second,
             Attempt::Busy(holder) => assert!(began.elapsed() < LONG / 2, "it does not get it: {holder}"),
@@ -129,7 +129,7 @@ async fn gets_it(way: Way) -> Checked {
     Ok(())
 }
 
-/// With a quarantine nobody has it beside the first, who has it to the end of the lease.
+/// With a quarantine no other client gets it beside the first, which keeps it to the end of the lease.
 async fn does_not_get_it(way: Way) -> Checked {
     let scene = Forgotten::by(way, QUARANTINE, QUARANTINE).await?;
     let fence = scene.first.fence();
@@ -155,7 +155,7 @@ async fn does_not_get_it(way: Way) -> Checked {
     scene.five.until("it votes again", again, async || poke(&scene.second).await).await
 }
 
-/// It comes back with all that it answered, and says so: there is nothing to wait for.
+/// It comes back with all that it answered, and reports that: there is nothing to wait for.
 async fn votes_at_once() -> Checked {
     let mut five = Five::voting(&Settings::default().durable(), QUARANTINE).await?;
     let client = five.client().await?;

@@ -27,7 +27,7 @@ async fn were_late() -> Checked {
     bears_a_loss(&mut five, guard).await
 }
 
-/// Somebody else tries at the same moment, and has two of five.
+/// Another client tries at the same moment, and has two of five.
 async fn another_had() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let client = five.client().await?;
@@ -40,7 +40,7 @@ async fn another_had() -> Checked {
     bears_a_loss(&mut five, guard).await
 }
 
-/// Given back before anybody is asked anew: nothing comes later.
+/// Released before any server is asked again: nothing comes later.
 async fn released() -> Checked {
     let five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let client = five.client().await?;
@@ -56,7 +56,7 @@ async fn released() -> Checked {
     Ok(())
 }
 
-/// With a lease that nobody renews.
+/// With a lease that is not renewed.
 async fn taken_without_two(five: &Five, client: &Client) -> Result<Guard, Failure> {
     for server in &five.servers[MAJORITY..] {
         server.stop()?;

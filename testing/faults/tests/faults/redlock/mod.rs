@@ -1,10 +1,10 @@
 //! Five independent servers, of which some die, forget, or stand still; `redlock:` over them.
 //!
-//! - [`outages`]: as long as three of five are there, everything goes on.
-//! - [`data_loss`]: a server that came back without its memory helps nobody to a second lock.
-//! - [`late_votes`]: who missed a grant has it soon after.
-//! - [`refused_clients`]: who was refused has left nothing behind.
-//! - [`settings`]: what is refused before it does harm.
+//! - [`outages`]: as long as three of five servers are up, everything works.
+//! - [`data_loss`]: a server that came back without its data does not help to grant a lock twice.
+//! - [`late_votes`]: servers that missed a grant have it soon after.
+//! - [`refused_clients`]: a refused client leaves nothing behind.
+//! - [`settings`]: settings that are refused before they do harm.
 
 mod outages;
 mod data_loss;
@@ -34,7 +34,7 @@ const QUARANTINE: Duration = Duration::from_secs(12);
 const LIMIT: Duration = Duration::from_secs(1);
 /// How late something may be that must happen, before it counts as never.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often is looked where nothing tells of a change.
+/// Polling interval for changes without an event.
 const LOOK: Duration = Duration::from_millis(10);
 /// The lock.
 const NAME: &str = "job";
@@ -95,12 +95,12 @@ impl Five {
         Ok(())
     }
 
-    /// Takes a lock that exactly three servers have, with a lease that nobody renews: the last two are made to forget it, once nothing is
-    /// under way that would tell them of it again.
+    /// Takes a lock that exactly three servers have, with a lease that is not renewed: the last two are made to forget
+    /// it, once no call is in flight that would tell them of it again.
     async fn granted_on_three(&self, client: &Client, lease: Duration) -> Result<Guard, Failure> {
         let guard = client.lock(NAME).lease(lease).try_acquire().await?.granted().ok_or("nobody else has it")?;
         self.until("all have it", || self.all_have_it(), async || Ok(())).await?;
-        // A server that was late was asked twice; what was sent to it is answered by then, or too late.
+        // A late server was asked twice; both calls are answered by then, or too late.
         tokio::time::sleep(LIMIT).await;
         for server in &self.servers[MAJORITY..] {
             server.command(&["DEL", NAME])?;
@@ -117,7 +117,7 @@ impl Five {
     }
 }
 
-/// Something is asked of all servers, so that they look at their birth.
+/// A call goes to all servers, so that they check their epoch.
 async fn poke(client: &Client) -> Checked {
     match client.lock("poke").try_acquire().await {
         Ok(Attempt::Granted(guard)) => Ok(guard.release().await?),

@@ -17,7 +17,7 @@ pub(super) const CASES: &[Proof] = &[
     ("a_rolling_restart", || wait(rolling_restart())),
 ];
 
-/// A call that is refused has its answer by then, on a busy machine.
+/// A refused call has its answer by then, on a busy machine.
 const BOUNDED: Duration = Duration::from_secs(30);
 
 /// Taking, keeping, extending and giving back go on.
@@ -62,7 +62,8 @@ async fn extend(guard: &Guard) -> Checked {
     }
 }
 
-/// Nobody can take it, and the error says how each server is; when they are back and a quarantine is over, it goes on.
+/// The lock cannot be taken, and the error names the state of each server; after they are back and a quarantine is
+/// over, it can.
 async fn three_killed() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let (one, two) = (five.client().await?, five.client().await?);
@@ -86,7 +87,7 @@ async fn three_killed() -> Checked {
     for server in &mut five.servers[..MAJORITY] {
         server.restart_empty()?;
     }
-    // Those that ail are asked again after a pause.
+    // Ailing servers are asked again after a pause.
     let error = loop {
         let error = two.lock(NAME).try_acquire().await.expect_err("they have forgotten");
         if error.message().matches("does not vote for another").count() == MAJORITY {
@@ -101,9 +102,9 @@ async fn three_killed() -> Checked {
     Ok(())
 }
 
-/// What the error says of a server that answers. It may go on "with a higher fence", where one client's knowledge of the clocks is a round
-/// trip behind the other's, so that it proposes less than the other did a moment before: two of five servers are not asked again. Or it is
-/// busy, with what the other one is about to give back.
+/// The error's text about a server that answers. It may retry "with a higher fence" if one client's view of the clocks
+/// is a round trip behind the other's, so that it proposes less than the other did a moment before: two of five servers
+/// are not asked again. Or it is busy with what the other client is about to release.
 const ALIVE: &[&str] = &["votes for it", "is busy"];
 
 fn names_everybody(five: &Five, error: &Error, words: &[&str]) {
@@ -115,7 +116,7 @@ fn names_everybody(five: &Five, error: &Error, words: &[&str]) {
     assert!(error.is_retryable(), "{error}");
 }
 
-/// One server after the other comes back with nothing: a kept lock is never lost, and nobody else gets it.
+/// One server after the other comes back empty: a kept lock is never lost, and no other client gets it.
 async fn rolling_restart() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let (one, two) = (five.client().await?, five.client().await?);
@@ -123,7 +124,7 @@ async fn rolling_restart() -> Checked {
     let fence = guard.fence();
     let enough = Arc::new(AtomicBool::new(false));
     let other = tokio::spawn(tries_all_the_time(two.clone(), fence, enough.clone()));
-    // What the other one had when it was granted is asked for once more.
+    // What the other server had when the lock was granted is requested once more.
     five.until("all have it", || five.all_have_it(), async || Ok(())).await?;
     for number in 0..five.servers.len() {
         five.servers[number].restart_empty()?;

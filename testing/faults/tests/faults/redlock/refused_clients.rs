@@ -1,4 +1,4 @@
-//! Who was refused has left nothing behind on the servers that had granted it.
+//! A refused client leaves nothing behind on the servers that had granted it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) const CASES: &[Proof] = &[
     ("nor_on_a_server_that_stood_still_for_long", || wait(refused(Some(LIMIT * 3)))),
 ];
 
-/// Nobody is in a hurry to give back what ends sooner.
+/// What ends sooner need not be released in a hurry.
 const LEASE: Duration = Duration::from_secs(60);
 
 /// The first has three of five, so that the second is granted by two, and refused. One of the two may stand still meanwhile, and for a

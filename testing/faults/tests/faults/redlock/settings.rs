@@ -13,7 +13,7 @@ pub(super) const CASES: &[Proof] = &[
     ("too_few_servers_an_even_number_and_one_twice_are_refused", || wait(servers())),
 ];
 
-/// The quarantine is one constant of everybody who uses the servers.
+/// The quarantine is one value for all clients of the servers.
 async fn another_quarantine() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let guard = five.client().await?.lock(NAME).acquire().await?;
