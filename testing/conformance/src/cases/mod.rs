@@ -2,27 +2,27 @@
 
 mod arguments;
 mod cancellation;
-mod shutdown;
 mod events;
 mod exclusion;
 mod expiry;
 mod fences;
 mod fork_safety;
+mod handoff;
 mod handover;
 mod hints;
 mod holder_actions;
 mod kept_leases;
 mod names;
 mod operators;
-mod handoff;
 mod processes;
 mod reentrance;
 mod reference;
 mod release_rules;
 mod resent_requests;
+mod shutdown;
 mod together;
-mod wait_limits;
 mod unknown;
+mod wait_limits;
 
 use crate::case::Case;
 

@@ -9,9 +9,9 @@
 
 pub mod exclusion;
 pub mod fences;
-mod wait_order;
-pub mod lost_before;
 pub mod loss_signals;
+pub mod lost_before;
+mod wait_order;
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

@@ -6,9 +6,9 @@ pub(super) mod counter_file;
 pub(super) mod dropped_acquires;
 pub(super) mod forked;
 pub(super) mod killed;
+pub(super) mod observers;
 pub(super) mod restless;
 pub(super) mod stopped;
-pub(super) mod observers;
 
 use std::time::Duration;
 

@@ -6,9 +6,9 @@
 //! - [`refused_clients`]: a refused client leaves nothing behind.
 //! - [`settings`]: settings that are refused before they do harm.
 
-mod outages;
 mod data_loss;
 mod late_votes;
+mod outages;
 mod refused_clients;
 mod settings;
 
