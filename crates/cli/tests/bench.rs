@@ -1,4 +1,4 @@
-//! `bench`: every workload tells what it should, and leaves nothing behind.
+//! `bench`: every workload reports what it should, and leaves nothing behind.
 
 mod program;
 
@@ -104,7 +104,7 @@ fn several_processes_share_one_name() {
 fn a_signal_ends_it_and_all_is_given_back() {
     let place = Place::new();
     for (workload, signal, code) in [("hold", "INT", 130), ("hot", "TERM", 143), ("crowd", "TERM", 143)] {
-        // Nothing tells when it has begun; on a busy machine that takes longer.
+        // No event shows when it has begun; on a busy machine that takes longer.
         let begun = [2, 8, 32].into_iter().any(|seconds| {
             let mut command = bench(&place.store, &["--workload", workload, "--for", "10m", "--json"]);
             let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("leasehold runs");

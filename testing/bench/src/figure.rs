@@ -20,13 +20,13 @@ enum Bound {
     AtMost(f64),
     AtLeast(f64),
     /// For the record only.
-    Told,
+    None,
 }
 
 impl Figure {
     /// A figure for the record.
     pub(crate) fn told(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self { what: what.into(), value, spread: None, unit, bound: Bound::Told }
+        Self { what: what.into(), value, spread: None, unit, bound: Bound::None }
     }
 
     /// The median of several rounds.
@@ -55,7 +55,7 @@ impl Figure {
         match self.bound {
             Bound::AtMost(bound) => self.value <= bound,
             Bound::AtLeast(bound) => self.value >= bound,
-            Bound::Told => true,
+            Bound::None => true,
         }
     }
 }
@@ -70,7 +70,7 @@ impl fmt::Display for Figure {
         match self.bound {
             Bound::AtMost(bound) => write!(f, " (at most {bound})"),
             Bound::AtLeast(bound) => write!(f, " (at least {bound:.3})"),
-            Bound::Told => Ok(()),
+            Bound::None => Ok(()),
         }
     }
 }

@@ -17,7 +17,7 @@ const SHORT_MIN: Duration = Duration::from_millis(400);
 const KEPT_MIN: Duration = Duration::from_secs(3);
 /// A lease whose holder is notified of its end in time on a busy machine: it gives up 22 ms and a hundredth of the
 /// lease for that.
-const TOLD: Duration = Duration::from_secs(10);
+const SHORTEST_NOTIFIED: Duration = Duration::from_secs(10);
 /// How late something may be that must happen, before it counts as never. No case may depend on it: it only ends those that fail.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// Polling interval for changes without an event.
@@ -61,7 +61,7 @@ impl World {
 
     /// A lease at whose end the holder must be notified before another is granted the lock.
     pub fn told(&self) -> Duration {
-        self.short().max(TOLD)
+        self.short().max(SHORTEST_NOTIFIED)
     }
 
     /// Random numbers of this trial.

@@ -117,7 +117,7 @@ fn several_names_are_taken_together_or_not_at_all() {
     assert_eq!(printed.is(0).out, format!("owner: me\nfence: y={},z={}\n", fence("y"), fence("z")));
 }
 
-/// Nobody would know of it.
+/// No one would know of it.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_cannot_be_said_is_given_back() {

@@ -156,7 +156,7 @@ fn the_end_of_max_hold_is_called_by_its_name() {
     assert!(!ran.err.contains("renewed"), "{ran:?}");
 }
 
-/// It would run twice at the same time, and nobody would be told.
+/// It would run twice at the same time, without a warning.
 #[test]
 fn a_lock_that_only_this_process_sees_is_warned_of_once() {
     let place = Place::new();
@@ -205,7 +205,7 @@ fn the_flag_goes_before_the_variable() {
     assert_eq!(place.run(&["list", "--json", "--store", &other]).json_lines()[0]["store"], other);
 }
 
-/// A variable that is not set in a crontab would otherwise mean a file of one's own, which keeps nobody out.
+/// A variable that is not set in a crontab would otherwise mean a file of the user's own, which excludes no one.
 #[test]
 fn an_empty_store_is_not_the_default_one() {
     let place = Place::new();
@@ -269,7 +269,7 @@ fn passwords_are_not_shown() {
     }
 }
 
-/// A path that is mistyped makes no file that keeps nobody out.
+/// A mistyped path creates no file: its locks would exclude no one.
 #[test]
 fn without_creation_a_path_that_is_not_there_is_refused() {
     let place = Place::new();

@@ -14,7 +14,7 @@ fn it_is_refused_without_yes_and_says_who_would_lose_the_lock() {
     assert!(place.is_held("a"));
 }
 
-/// Its holder is told lost, and others come when its lease has run out.
+/// Its holder learns of the loss, and others get it when its lease has run out.
 #[test]
 fn at_the_end_of_the_lease() {
     let place = Place::new();
@@ -27,7 +27,7 @@ fn at_the_end_of_the_lease() {
     assert!(next["fence"].as_u64() > taken["fence"].as_u64());
 }
 
-/// Until its lease is over it looks like any other, and its holder is told why it cannot go on.
+/// Until its lease is over it looks like any other lock, and its holder learns why it cannot continue.
 #[test]
 fn a_broken_lock_is_shown_as_broken() {
     let place = Place::new();
@@ -74,7 +74,7 @@ fn a_free_name_has_nothing_to_break() {
     place.run(&["break", "a,b", "--yes", "--now"]).is(0).says("\"a\" is free").says("\"b\" is free");
 }
 
-/// Who decided to break one holder's lock does not take it from the next.
+/// A decision to break one holder's lock does not break the next holder's.
 #[test]
 fn only_while_a_fence_holds_it() {
     let place = Place::new();
@@ -94,7 +94,7 @@ fn only_while_a_fence_holds_it() {
     place.run(&["break", "a,b", "--yes", "--fence", &new]).fails(64, "one lock");
 }
 
-/// Nobody holds it under that fence: its linger and its fences are left alone.
+/// It is not held under that fence: its cooldown and its fences are left alone.
 #[test]
 fn a_lock_that_is_not_held_is_left_alone_where_a_fence_is_given() {
     let place = Place::new();

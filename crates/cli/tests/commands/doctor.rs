@@ -62,7 +62,7 @@ fn what_is_wrong_fails_with_advice_and_stays_as_it_was() {
     place.run(&["doctor"]).is(78).says("fail");
 }
 
-/// Whoever mistyped a path must not be told to move away what is somebody's.
+/// A mistyped path must not lead to advice to move another program's file away.
 #[test]
 fn a_file_that_is_not_ours_is_not_called_damaged() {
     let place = Place::new();
@@ -94,7 +94,7 @@ fn what_is_no_file_is_said_before_anything_of_its_rights() {
     }
 }
 
-/// A file of ours that was damaged later is told as such.
+/// A file of ours that was damaged later is reported as damaged.
 #[test]
 fn a_damaged_file_of_ours_is_called_damaged() {
     let place = Place::new();

@@ -69,7 +69,7 @@ impl Place {
         self.shown(name)["held"] == true
     }
 
-    /// Nothing is held, and nobody is on a list of waiters.
+    /// Nothing is held, and the waitlists are empty.
     pub(crate) fn nothing_is_left(&self, name: &str) {
         assert_eq!(self.run(&["list", "--json"]).is(0).out, "");
         assert_eq!(self.shown(name)["waiters"], 0);
@@ -118,7 +118,7 @@ impl Running {
         self.until_it_has_said(1, text);
     }
 
-    /// Waits until standard error has said this so many times.
+    /// Waits until standard error contains this, this many times.
     pub(crate) fn until_it_has_said(&mut self, times: usize, text: &str) {
         while self.seen_err.matches(text).count() < times {
             let line = self.err.recv_timeout(LIMIT);

@@ -14,7 +14,7 @@ fn named<'a>(ran: &'a Ran, before: &str) -> &'a str {
     if hint[..at].ends_with('\'') { command.trim_end_matches('\'') } else { command }
 }
 
-/// Runs it as a user would who pastes it, without a variable that names the store.
+/// Runs it as if pasted, without a variable that names the store.
 fn pasted(place: &Place, line: &str) -> Ran {
     let folder = std::path::Path::new(program::PATH).parent().unwrap().display().to_string();
     let mut shell = program::bare(Command::new("sh"));
@@ -46,7 +46,7 @@ fn a_store_that_came_by_the_variable_is_not_repeated() {
     other.fails(77, "'leasehold show a' shows who holds it");
 }
 
-/// Nobody listens there.
+/// That port has no listener.
 #[test]
 fn no_password_is_in_a_hint_but_where_it_stands() {
     let place = Place::new();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{FIELDS, Place, Running, fields};
 
-/// Holds `a` until told otherwise.
+/// Holds `a` until it is told to end.
 fn hold(place: &Place, args: &[&str]) -> Running {
     Running::start(place.command(&[&["hold", "a"], args].concat()).stdin(Stdio::piped()))
 }

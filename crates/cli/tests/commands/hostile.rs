@@ -18,7 +18,7 @@ fn gives_no_orders(ran: &Ran) {
     assert!(!ran.out.chars().chain(ran.err.chars()).any(is_order), "{ran:?}");
 }
 
-/// It tells of the orders, in words.
+/// It shows control characters as text.
 fn shows_orders(ran: &Ran) {
     gives_no_orders(ran);
     let all = format!("{}{}", ran.out, ran.err);

@@ -1,4 +1,4 @@
-//! `list` and `show`: who holds what.
+//! `list` and `show`: holders and waiters.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn show_says_all_that_is_known() {
     assert_eq!((&both["locks"][0]["held"], &both["locks"][1]["held"]), (&Value::from(true), &Value::from(false)));
 }
 
-/// A mistyped path is not made a store, and is told.
+/// A mistyped path does not create a store, and is reported.
 #[test]
 fn looking_makes_no_store() {
     let place = Place::new();
@@ -57,7 +57,7 @@ fn looking_makes_no_store() {
     assert_eq!((&row["held"], &row["waiters"], &row["store"]), (&false.into(), &0.into(), &store.into()));
 }
 
-/// A file that was made empty says who may use the store; the first lock is to fill it.
+/// An empty file says by its mode who may use the store; the first lock fills it.
 #[test]
 fn looking_leaves_an_empty_file_as_it_is() {
     let place = Place::new();
@@ -67,7 +67,7 @@ fn looking_leaves_an_empty_file_as_it_is() {
     assert!(!place.path("locks.db.d").exists());
 }
 
-/// It is not free, though nobody holds it: until when, and who wanted it so.
+/// It is not free, although it has no holder: until when, and who left it so.
 #[test]
 fn a_lock_that_lingers_is_shown_as_taken_with_who_held_it_last() {
     let place = Place::new();
@@ -131,7 +131,7 @@ fn an_empty_list_says_so_beside_the_data() {
     assert!(ran.err.contains("no lock is held"), "{ran:?}");
 }
 
-/// The owner that was made up for one who gave none is for scripts, not for people.
+/// A generated owner is for scripts, not for people.
 #[test]
 fn random_owners_are_shown_short_and_processes_once() {
     let place = Place::new();
@@ -146,7 +146,7 @@ fn random_owners_are_shown_short_and_processes_once() {
     assert_eq!(place.run(&["list", "--json"]).json_lines()[0]["owner"], taken["owner"]);
 }
 
-/// `run 'a, b'` is one that keeps nobody out who takes b.
+/// `run 'a, b'` does not exclude a run of b.
 #[test]
 fn a_space_that_belongs_to_a_name_is_told() {
     let place = Place::new();

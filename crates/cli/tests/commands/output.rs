@@ -81,7 +81,7 @@ fn a_reader_that_has_gone_is_not_complained_about() {
     assert_eq!(ran.is(74).err, "");
 }
 
-/// What cannot be said is done all the same: nobody is to be left with half of it.
+/// What cannot be printed is done all the same, and not half of it.
 #[test]
 fn several_are_given_back_and_broken_though_nobody_reads() {
     let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());

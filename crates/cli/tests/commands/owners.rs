@@ -1,4 +1,4 @@
-//! `renew` and `release`: for those who give the owner.
+//! `renew` and `release`, with an explicit owner.
 
 use std::process::Stdio;
 
@@ -30,7 +30,7 @@ fn renew_without_a_lease_is_for_30_s() {
     assert!((20_000..=30_000).contains(&left(&place)));
 }
 
-/// Whoever does not hold it is told so, and nothing is lost.
+/// Another owner is refused, and nothing is lost.
 #[test]
 fn strangers_and_older_fences_are_refused() {
     let place = Place::new();

@@ -137,7 +137,7 @@ fn a_list_breaks_no_words_however_narrow_the_terminal() {
     assert_eq!(piped, Some(all.len()), "a pipe has no width");
 }
 
-/// A page's source on a terminal is of no use to anybody.
+/// The source of a manual page is useless on a terminal.
 #[test]
 fn the_manual_says_how_it_is_read() {
     let place = Place::new();

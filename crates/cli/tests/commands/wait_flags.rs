@@ -39,7 +39,7 @@ fn a_store_that_does_not_answer_ends_it() {
     let place = Place::new();
     let stuck = stuck(&place);
     for args in [&["acquire", "a", "--no-wait"][..], &["hold", "a", "--no-wait"]] {
-        // One that waits for a store is told so after ten seconds; one that asks once is refused by the first call.
+        // A waiting command reports a silent store after ten seconds; one that tries once fails with the first call.
         place.run(args).fails(69, &place.store());
     }
     let began = Instant::now();
@@ -87,7 +87,7 @@ fn a_store_that_comes_back_in_time_is_used() {
     assert!(place.is_held("a"));
 }
 
-/// Nobody listens there.
+/// That port has no listener.
 #[test]
 fn a_wait_for_a_dead_server_does_not_end_before_its_time() {
     let place = Place::new();

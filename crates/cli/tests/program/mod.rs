@@ -1,4 +1,5 @@
-//! The program, without what it would inherit from whoever runs the tests, and how it ended. For all tests of the command line.
+//! The program, without what it would inherit from the test runner, and how it ended. For all tests of the command
+//! line.
 #![allow(dead_code, reason = "each test uses its part of it")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -78,7 +79,7 @@ pub(crate) fn lines(from: Option<impl Read + Send + 'static>) -> Receiver<String
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
             while from.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-                // Nobody may be listening any more, but whoever writes is not to be held up.
+                // The receiver may be gone, but the writer must not be blocked.
                 let _ = send.send(String::from_utf8_lossy(&line).into_owned());
                 line.clear();
             }

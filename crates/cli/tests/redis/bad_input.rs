@@ -1,5 +1,5 @@
-//! Servers that cannot be used, and keys that are no locks: each is told apart, with a hint and its exit code, and nothing is
-//! overwritten.
+//! Servers that cannot be used, and keys that are not locks: each has its own message, hint and exit code, and nothing
+//! is overwritten.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -111,7 +111,7 @@ fn out_of_memory() -> Checked {
         run(&url, &["run", "a", "--", "true"]).fails(78, "out of memory", "free");
         assert_eq!(keys(&server)?, before, "a refused lock left something behind");
         run(&url, &hold("you")).is(75);
-        // What is held is kept, shown, and given back.
+        // Held locks stay, are shown, and can be released.
         run(&url, &["renew", "held", "--owner", "me", "--lease", "2m"]).is(0);
         assert!(server.command(&["PTTL", "held"])?.number()? > 60_000, "it was not renewed");
         run(&url, &["show", "held"]).is(0);
@@ -154,7 +154,7 @@ fn a_wrong_type_at_the_name() -> Checked {
             assert!(!ran.err.contains("WRONGTYPE") && !ran.err.contains("script"), "{ran:?}");
         }
     }
-    // As JSON, too, it says what it found; and it stays as it is, whatever is asked for.
+    // As JSON, too, it reports what it found; and the key stays as it is, whatever command is run.
     for (url, name) in [(&redisson, "text"), (&redisson, "list"), (&plain, "hash")] {
         let ran = run(url, &["break", name, "--yes", "--now", "--foreign", "--json"]);
         ran.fails(78, "not a lock of this layout", "?layout=plain or ?layout=redisson");
@@ -165,7 +165,7 @@ fn a_wrong_type_at_the_name() -> Checked {
     }
     let both = run(&redisson, &["break", "text,free", "--yes", "--json"]).is(78).json();
     assert_eq!((&both["locks"][0]["held"], &both["locks"][1]["name"]), (&false.into(), &"text".into()), "{both}");
-    // A hash of fields, and a string without an expiry, look like locks that somebody holds for ever.
+    // A hash of fields, and a string without an expiry, look like locks that are held for ever.
     run(&redisson, &["acquire", "hash", "--no-wait"]).is(75);
     run(&plain, &["acquire", "text", "--no-wait"]).is(75);
     assert_eq!(server.command(&["GET", "text"])?, Reply::Text("of mine".into()));
@@ -183,7 +183,7 @@ fn a_wrong_type_beside_the_name() -> Checked {
             run(&url, &["acquire", "a", "--owner", "me", "--lease", "1m"]).is(0);
             server.command(&["DEL", beside])?;
             server.command(&["SADD", beside, "of mine"])?;
-            // Whatever becomes of it, it is told, and the key of somebody else stays.
+            // Whatever happens, it is reported, and another program's key stays.
             let waits = run(&url, &["acquire", "a", "--wait", "300ms"]);
             assert!(matches!(waits.code, Some(75 | 78)), "{waits:?}");
             assert_eq!(server.command(&["SMEMBERS", beside])?.texts()?, ["of mine"], "{layout} {beside}");
@@ -205,7 +205,7 @@ fn still_loading() -> Checked {
     let server = Redis::with(Settings::default().option("enable-debug-command", "yes")).or_else(|_| Redis::start())?;
     server.command(&["CONFIG", "SET", "key-load-delay", "1000"])?;
     server.command(&["CONFIG", "SET", "rdbcompression", "no"])?;
-    // While it loads it answers from time to time. Older servers cannot be told to do so more often than every two megabytes.
+    // While it loads it answers now and then. Older servers cannot do so more often than every two megabytes.
     let often = server.command(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]).is_ok();
     let size = if often { "100" } else { "20000" };
     let fill = "for at = 1, tonumber(ARGV[1]) do redis.call('SET', 'key ' .. at, string.rep('x', ARGV[2])) end";
@@ -219,7 +219,7 @@ fn still_loading() -> Checked {
         }
         run(&url(&server), ACQUIRE).fails(69, "still loading", "when it is done");
         assert!(!reload.is_finished(), "it was too fast");
-        // Whoever waits gets it in the end.
+        // The waiter gets it in the end.
         run(&url(&server), &["acquire", "a", "--wait", "2m"]).is(0);
         reload.join().expect("no panic")?;
         Ok(())

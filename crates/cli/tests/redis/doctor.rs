@@ -127,7 +127,7 @@ fn rights() -> Checked {
     checks.has("without expiry", "warn", "not checked");
     // The other layout needs less.
     run(&url_of(&server, "channels", "?layout=plain"), DOCTOR).is(0).checks().has("permissions", "ok", "");
-    // Whoever is given what is advised has all that is needed.
+    // A user with the advised rights has all that is needed.
     for layout in ["redisson", "plain"] {
         let url = url_of(&server, "commands", &format!("?layout={layout}"));
         let advice = run(&url, DOCTOR).is(78).checks().has("permissions", "fail", "")["advice"].clone();
@@ -172,7 +172,7 @@ fn rights_behind_a_prefix() -> Checked {
             "{check}"
         );
     }
-    // Somebody else's lock that lasts for ever is no concern of this prefix.
+    // Another program's lock without an expiry does not concern this prefix.
     let forever = |key| server.command(&["HSET", key, "b9a2c5a0-5f0b-4b8e-9d3c-0a1b2c3d4e5f:61", "1"]);
     forever("app2:stuck")?;
     let ours = url_of(&server, "app", "?prefix=app1:");

@@ -154,7 +154,7 @@ pub(crate) fn keys(server: &Redis) -> Result<Vec<String>, Failure> {
     Ok(keys)
 }
 
-/// Waits until INFO has this line. Nothing tells of it.
+/// Waits until INFO has this line. No event shows it.
 pub(crate) fn until_info(server: &Redis, section: &str, line: &str) -> Checked {
     let began = std::time::Instant::now();
     let mut connection = server.connection()?;

@@ -38,7 +38,7 @@ fn is_refused(url: &str) {
     assert!(other.is(0).out.ends_with("\n0\n") && other.err.is_empty(), "{other:?}");
 }
 
-/// Whoever comes as the owner that has it is told why it is busy.
+/// A run with the holder's owner learns why the lock is busy.
 fn an_owner_does_not_re_enter(url: &str) {
     run(url, &["acquire", "o", "--owner", "me"]).is(0);
     for again in [&["acquire", "o", "--no-wait", "--owner"][..], &["run", "o", "--no-wait", "-c", "true", "--owner"]] {
@@ -77,7 +77,7 @@ fn one_inside_logs_in_by_the_password_file() -> Checked {
     assert!(joined(&by_file("run a --no-wait")));
     assert!(joined(&by_file("--store $LEASEHOLD_STORE run a --no-wait")));
     assert!(!joined(&by_file("run b --no-wait")), "another name is another lock");
-    // Otherwise it is told no password, unless it is to have it.
+    // Otherwise it gets no password, unless that is wanted.
     for (url, password) in [(url(&server), Some("secret")), (url_of(&server, ":secret", ""), None)] {
         let untold = nested(&url, password, "run a --no-wait");
         assert!(untold.is(0).out.ends_with("\n78\n") && !untold.err.contains("secret"), "{untold:?}");

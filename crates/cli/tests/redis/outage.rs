@@ -71,7 +71,7 @@ fn a_wait_says_that_the_server_is_away_and_back() -> Checked {
     server.kill()?;
     let away = waiter.line();
     assert!(away.contains(&format!("{url} has not answered for")) && away.contains("; still waiting: "), "{away}");
-    // One who is killed with its server forgets, so that the wait has its end.
+    // A client that is killed with its server forgets, so that the wait ends.
     server.restart_empty()?;
     let back = waiter.line();
     assert!(back.contains(&format!("{url} answers again")), "{back}");
@@ -186,7 +186,7 @@ fn what_is_left_of_a_killed_runner_keeps_its_lock() -> Checked {
     Ok(())
 }
 
-/// The guardian sees first that nobody is left, and only then that the runner has gone.
+/// The guardian sees first that no descendant is left, and only then that the runner is gone.
 fn a_runner_that_is_killed_after_its_command() -> Checked {
     let server = Redis::start()?;
     let mut command: Command = program::command();

@@ -53,7 +53,7 @@ fn a_lock_that_was_lost_is_told_of_at_once() -> Checked {
     Ok(())
 }
 
-/// The first renewal that fails is told of, and that it succeeds again; a loss says which failed, when, and why.
+/// The first failed renewal is reported, and so is the next success; a loss says which renewals failed, when, and why.
 fn a_loss_says_why() -> Checked {
     let server = Redis::start()?;
     let mut held = Held::start(&url(&server), &["run", "a", "--keep", "9s"]);

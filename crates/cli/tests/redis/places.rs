@@ -40,7 +40,7 @@ fn databases_are_apart() -> Checked {
     Ok(())
 }
 
-/// Whoever looks in the wrong one sees where it looked.
+/// The output says where it looked.
 fn layouts_are_named() -> Checked {
     let server = Redis::start()?;
     let (redisson, plain) = (url(&server), format!("{}?layout=plain", url(&server)));
@@ -85,7 +85,7 @@ fn a_broken_lock_is_shown_as_broken() -> Checked {
     Ok(())
 }
 
-/// In the plain layout locks are found by their fences, most of which are of locks that were given back.
+/// In the plain layout locks are found by their fences, most of which belong to released locks.
 fn a_few_held_names_among_many_are_found() -> Checked {
     let server = Redis::with(
         Settings::default().users("user default on nopass ~* &* +@all\nuser few on nopass ~* &* +@all -exists"),

@@ -88,7 +88,7 @@ fn a_release_goes_on_to_servers_that_are_late() -> Checked {
     Ok(())
 }
 
-/// Nobody renews it, and the process that took it has gone: what a server does not have by then, it never has.
+/// It is not renewed, and the process that took it is gone: a server that does not have it by then never will.
 fn what_is_left_is_on_servers_far_away_too() -> Checked {
     let servers = start(5)?;
     let far: Vec<Proxy> =
@@ -118,7 +118,7 @@ fn wrong_servers_and_settings() -> Checked {
     run(&over(three, "quarantine=2s"), &["acquire", "a", "--lease", "3s"]).fails(64, "2s", "?quarantine=");
     // Those that were never used vote when they are a quarantine old.
     run(&over(three, "quarantine=2s"), &["run", "a", "--wait", "30s", "--", "true"]).is(0);
-    // A lease that nobody gave is as long as it may be.
+    // A default lease is as long as it may be.
     run(&over(three, "quarantine=2s"), &["acquire", "b", "--owner", "me"]).is(0);
     run(&over(three, "quarantine=2s"), &["renew", "b", "--owner", "me"]).is(0);
     let shorter = ["acquire", "a", "--no-wait", "--lease", "2s"];
@@ -152,7 +152,7 @@ fn a_quarantine_ends_every_command_alike() -> Checked {
     given_up.fails(69, "gave up waiting", "quarantine");
     let of_last = given_up.err.lines().rev().find(|line| line.contains("gave up")).ok_or("it did not give up")?;
     assert!(of_last.contains("too few of its servers vote yet: enough of them do in 59m"), "{of_last}");
-    // Nobody is told that the wait goes on where it does not.
+    // It does not report a longer wait that does not happen.
     let ended = run(&store, &["run", "a", "--", "true"]);
     assert!(ended.is(69).err.contains("the wait ends after 10s of this at its start; --wait 1h"), "{ended:?}");
     // With one that is silent, two that do not vote yet are still a majority; with two, it is an outage.
@@ -199,7 +199,7 @@ fn doctor_sees_who_does_not_vote() -> Checked {
     let store = over(&servers, "quarantine=20s");
     run(&store, &["run", "a", "--wait", "90s", "--", "true"]).is(0);
     servers[0].restart_empty()?;
-    // Somebody asks all of them, and leaves the record of its birth.
+    // A call to all of them leaves the record of their epoch.
     let began = Instant::now();
     while servers[0].command(&["EXISTS", "leasehold_birth"])?.number()? == 0 {
         run(&store, &["run", "a", "--wait", "30s", "--", "true"]).is(0);

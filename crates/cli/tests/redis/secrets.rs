@@ -60,7 +60,7 @@ fn a_password_file_is_read_again() -> Checked {
     let err = held.ends(0);
     assert!(!err.contains("released") && !err.contains("two"), "{err}");
     run(&url(&server), &["acquire", "a", "--no-wait"]).is(0);
-    // Without the new one nobody is let in.
+    // Without the new password every login is refused.
     private(&path, "one\n")?;
     let mut late = on(&store, &["show", "a"]);
     late.env("LEASEHOLD_PASSWORD_FILE", &path);
@@ -93,7 +93,7 @@ fn a_file_without_a_password_is_refused() -> Checked {
     let mut command = on(&url(&server), &["acquire", "a"]);
     command.env("LEASEHOLD_PASSWORD", OsStr::from_bytes(b"secret\xff"));
     assert!(!ran(command).fails(64, "LEASEHOLD_PASSWORD is not valid UTF-8", "--password-file").err.contains("secret"));
-    // Where nobody logs in, it is not looked at.
+    // Without a login, the password file is not checked.
     let store = format!("file:{}", folder.path().join("locks.db").display());
     run(&store, &["acquire", "a", "--password-file", "/no/such/file"]).is(0);
     Ok(())

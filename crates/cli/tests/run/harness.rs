@@ -63,7 +63,7 @@ impl Place {
         command
     }
 
-    /// Whether nobody holds the lock.
+    /// Whether the lock is free.
     pub(crate) fn is_free(&self, name: &str) -> bool {
         code(&output(self.run(&format!("{name} --no-wait"), &["true"]))) == 0
     }

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{PATIENCE, Place, Running, code, output};
 
-/// Says who guards it, then leaves one behind that heeds no SIGTERM and says who it is.
+/// Prints the pid of its guardian, then leaves a process behind that ignores SIGTERM, with its pid.
 const LEAVES_ONE: &str =
     "echo $PPID; setsid sh -c 'trap : TERM; echo $$; while :; do sleep 0.01; done' </dev/null 2>&- &";
 
@@ -46,7 +46,8 @@ fn a_reader_of_standard_error_that_does_not_read_hinders_nobody() {
     fill(&mut writer);
     let mut running = Running::with_errors_to(place.shell("x --keep 3s", LEAVES_ONE), writer.into());
     let (guardian, left) = (pid(&running.line()), pid(&running.line()));
-    // After a second it tells people who is left, and cannot: nobody reads. One of its threads waits there.
+    // After a second it reports which processes are left, and cannot: standard error is not read. One of its threads
+    // waits there.
     let folder = format!("/proc/{}/task", guardian.as_raw_nonzero());
     let waits =
         |task: fs::DirEntry| fs::read_to_string(task.path().join("wchan")).is_ok_and(|at| at.contains("pipe_write"));
@@ -66,7 +67,7 @@ fn is_stopped(pid: Pid) -> bool {
     stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
 }
 
-/// Again and again: the runner may make it go on meanwhile, for what it still has to tell it.
+/// Repeatedly: the runner may continue it meanwhile, for messages that it still has to send.
 fn stop(pid: Pid) {
     until("it does not stop", || {
         kill_process(pid, Signal::STOP).unwrap();
@@ -81,7 +82,7 @@ fn a_stopped_guardian_is_not_waited_for() {
     let mut running = Running::start(place.shell("x --keep 6s", line));
     let (guardian, command) = (pid(&running.line()), pid(&running.line()));
     stop(guardian);
-    // Each of these is told to the guardian. When there is no room left, it is made to go on.
+    // The guardian is told each of these. When its socket is full, it is continued.
     until("the runner waits for the guardian", || {
         running.signal(Signal::HUP);
         !is_stopped(guardian)

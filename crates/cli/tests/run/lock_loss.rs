@@ -1,4 +1,4 @@
-//! A lock that is taken away, and a store that is gone: before the command, while it runs, and as the lock is given back.
+//! A lock that is broken, and a store that is gone: before the command, while it runs, and as the lock is released.
 
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +10,7 @@ fn report(place: &Place) -> Value {
     serde_json::from_slice(&std::fs::read(place.path("report.json")).unwrap()).unwrap()
 }
 
-/// Nobody else can use the store while this lives.
+/// While this lives, no other process can use the store.
 fn occupied(place: &Place) -> Connection {
     let connection = Connection::open(place.path("locks.db")).unwrap();
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -92,7 +92,7 @@ fn a_fixed_lease_that_is_taken_away_ends_the_command() {
     ends_as(&place, orderly, "broken");
 }
 
-/// Nobody else can have it before its lease is over: until then the command may end in order.
+/// The lock is not granted again before its lease is over: until then the command may end cleanly.
 #[test]
 fn a_lock_that_an_operator_takes_away_leaves_the_command_the_time_that_is_left() {
     let place = Place::new();
@@ -114,7 +114,7 @@ fn a_lock_that_an_operator_takes_away_leaves_the_command_the_time_that_is_left()
     assert_eq!(report["child_signal"], 9, "it did not end by itself: {report}");
 }
 
-/// One that ends in order is done with its lock, though its lease is not over.
+/// A command that ends cleanly is done with its lock, even if its lease is not over.
 #[test]
 fn a_command_that_ends_when_its_lock_is_taken_away_lets_the_next_one_in() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What a command is told of its lock, and a `run` inside a `run`.
+//! The variables of a command, and a `run` inside a `run`.
 
 use rustix::process::Signal;
 #[cfg(target_os = "linux")]
@@ -177,7 +177,7 @@ fn every_run_around_is_known_however_deep() {
     let place = Place::new();
     let names = "echo $LEASEHOLD_NAME";
     let all = ["a", "b", "c", "a,b"].map(|name| inside(&format!("{name} --wait 5s"), names)).join("; ");
-    // The names of the outermost together, though one in between has joined one of them alone.
+    // The names of the outermost run together, although one in between has joined only one of them.
     let line = inside("b --wait 5s", &inside("c --wait 5s", &inside("a --wait 5s", &all)));
     let output = output(place.shell("a,b", &line));
     assert_eq!(stdout(&output), "a\nb\nc\na,b\n", "{}", stderr(&output));
@@ -336,7 +336,7 @@ fn one_that_could_not_join_keeps_nobody_out() {
     let late = output(place.outside(&format!(". ./saved; {}", inside("a --no-wait --at-least 1h", "echo ran"))));
     assert_eq!((code(&late), stdout(&late).as_str()), (76, ""), "{}", stderr(&late));
     assert!(place.is_free("a"), "nothing was run, and others are kept out for an hour");
-    // Whoever has joined does.
+    // A run that has joined does.
     let joined = output(place.shell("a", &inside("a --no-wait --at-least 1h", "echo ran")));
     assert_eq!((code(&joined), stdout(&joined).as_str()), (0, "ran\n"), "{}", stderr(&joined));
     assert!(!place.is_free("a"));
@@ -372,7 +372,7 @@ fn several_names_that_are_joined_are_kept_from_others_for_at_least_so_long() {
     assert!(!place.is_free("a") && !place.is_free("b"));
 }
 
-/// `--store` is not inherited: without a word, the inner lock would exclude nobody of the outer store.
+/// `--store` is not inherited: without a warning, the inner lock would exclude no run of the outer store.
 #[test]
 fn another_store_inside_is_told() {
     let place = Place::new();
@@ -418,7 +418,7 @@ fn nobody_releases_the_lock_of_a_run_by_its_owner() {
     assert!(!place.is_free("a"));
 }
 
-/// What the command itself added can be given back, and no more than that.
+/// What the command itself added can be released, and no more than that.
 #[test]
 fn a_command_releases_only_the_holds_that_it_added() {
     let place = Place::new();

@@ -17,7 +17,7 @@ fn worker_outlives(end: impl FnOnce(&Place, Pid)) {
     let number = |text: String| Pid::from_raw(text.parse().unwrap()).unwrap();
     let (one, two) = (number(running.line()), number(running.line()));
     let parent = std::fs::read_to_string(format!("/proc/{}/stat", one.as_raw_nonzero())).unwrap();
-    // The command and the one that it started may come in any order; the guardian is the one that is nobody's grandchild.
+    // The command and its child may come in any order; the guardian is the one that is no grandchild.
     let (guardian, left) = if parent.contains("(lease-guardian)") { (one, two) } else { (two, one) };
     end(&place, guardian);
     assert_eq!(running.status().code(), Some(76));
@@ -27,7 +27,7 @@ fn worker_outlives(end: impl FnOnce(&Place, Pid)) {
     assert_eq!([running.line(), running.line()], ["alive", "over"]);
 }
 
-/// Where nobody reads, this is an error, and does not wait.
+/// Without a reader, this is an error and does not wait.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 #[test]

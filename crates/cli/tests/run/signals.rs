@@ -51,7 +51,7 @@ fn a_signal_while_waiting_ends_the_waiting() {
     assert!(place.is_free("a"));
 }
 
-/// The command has the limit, and the signal, as everybody has them.
+/// The command has the default limit and signal.
 #[test]
 fn a_file_that_may_grow_no_further_is_told_and_ends_no_runner() {
     let place = Place::new();
@@ -93,7 +93,7 @@ fn one_that_left_the_session_is_still_waited_for_and_hears_signals() {
     let command = running.line();
     assert_eq!(running.line(), "away");
     assert_eq!(code(&output(place.run("a --no-wait", &["true"]))), 75);
-    // When the command itself has ended, what it left has nobody else to hear it from.
+    // After the command's own end, only this signals what it left.
     while std::path::Path::new("/proc").join(&command).exists() {
         std::thread::yield_now();
     }

@@ -100,7 +100,7 @@ fn the_terminal_is_given_back_when_the_guardian_is_killed_before_the_command_is_
     let place = shell.place();
     let gate = Gate::new(&place);
     shell.sets(&gate::variables(&place.path(""), "exec"));
-    // In a script, so that it is not the shell who takes the terminal back.
+    // In a script, so that it is not the shell that takes the terminal back.
     shell.types("sh -c '$L run x -- touch ran; echo ended=$?.; read line; echo got=$line.'\n");
     let starter = gate.arrived();
     assert_eq!(tcgetpgrp(shell.keyboard()).unwrap(), starter, "it has the terminal");

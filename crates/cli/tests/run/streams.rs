@@ -44,7 +44,7 @@ fn other_descriptors_go_through_and_none_of_ours() {
 #[test]
 fn what_the_command_closes_is_closed() {
     let place = Place::new();
-    // The reader ends when all writers have, though the command still runs; then the command is let go.
+    // The reader ends when all writers have, although the command still runs; then the command is released.
     let line = r#"mkfifo pipe
         "$LEASEHOLD" run a -c 'exec >&-; while [ ! -e seen ]; do sleep 0.01; done' >pipe &
         cat pipe; touch seen; wait $!; echo done"#;

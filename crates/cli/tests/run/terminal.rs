@@ -1,4 +1,5 @@
-//! `run` on a real terminal, under an interactive shell: reading, Ctrl-C, Ctrl-Z, `fg` and `bg`, and who has the terminal afterwards.
+//! `run` on a real terminal, under an interactive shell: reading, Ctrl-C, Ctrl-Z, `fg` and `bg`, and which group has
+//! the terminal afterwards.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -81,7 +82,7 @@ impl Shell {
         Pid::from_raw(self.seen.split('.').next().unwrap().parse().unwrap()).unwrap()
     }
 
-    /// The shell is asked for the code of its last command: so it has the terminal.
+    /// The shell prints the exit code of its last command: so it has the terminal.
     pub(crate) fn code_is(&mut self, code: i32) {
         self.types("echo rc=$?.\n");
         self.sees(&format!("rc={code}."));
@@ -210,7 +211,7 @@ fn ctrl_z_then_bg_goes_on_in_the_background() {
     shell.sees("up-2");
     shell.types(CTRL_Z);
     shell.sees("Stopped");
-    // On one line: the shell forgets a job when it has told of its end, which it does between two.
+    // On one line: the shell forgets a job once it has reported its end, which it does between two lines.
     shell.types("bg; echo >go; wait %1; echo rc=$?.\n");
     shell.sees("went-2");
     shell.sees("rc=6.");
@@ -223,11 +224,11 @@ fn a_job_that_stays_stopped_is_ended_before_its_lease_is_over() {
     shell.sees("up-2");
     shell.types(CTRL_Z);
     shell.sees("Stopped");
-    // Nobody makes it go on. It ends, and says so.
+    // It is never continued. It ends, and says so.
     shell.sees("could not be renewed in time");
     shell.types("$L run x -- echo next-$((1+1))\n");
     shell.sees("next-2");
-    // The shell tells of its jobs when it has the terminal again.
+    // The shell reports its jobs when it has the terminal again.
     shell.sees("Exit 76");
 }
 
@@ -302,7 +303,7 @@ fn an_interactive_shell_inside_has_jobs_of_its_own() {
 fn the_terminal_is_given_back_when_the_guardian_or_the_runner_is_killed() {
     let mut shell = Shell::start();
     for is_guardian in [true, false] {
-        // In a script, so that it is not the shell who takes the terminal back.
+        // In a script, so that it is not the shell that takes the terminal back.
         shell.types(
             "sh -c '$L run x -- sh -c \"echo up=\\$PPID.; exec sleep 60\"
             while [ ! -e go ]; do sleep 0.01; done; rm go; read line; echo got=$line.'\n",

@@ -38,7 +38,7 @@ int main(int count, char **words) {
 
 static BUILT: LazyLock<TempDir> = LazyLock::new(|| compiled("crowd", SOURCE, &[]));
 
-/// Tells a command where the program is.
+/// Tells a command the path of the program.
 pub(crate) fn tell(command: &mut Command) {
     command.env("CROWD", BUILT.path().join("crowd"));
 }

@@ -53,7 +53,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Whether the check has found that somebody works beside the next holder.
+/// Whether the check found a process that ran beside the next holder.
 #[cfg(target_os = "linux")]
 fn is_found(checked: &Result<(), String>) -> Result<(), libtest_mimic::Failed> {
     match checked {

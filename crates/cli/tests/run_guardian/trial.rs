@@ -22,7 +22,7 @@ const LEASE_MAX: Duration = Duration::from_secs(24);
 const LEASE_OF_CROWD: Duration = Duration::from_secs(12);
 /// A crowd has the machine for itself: it is the guardian that is tried.
 static MACHINE: RwLock<()> = RwLock::new(());
-/// How long the next holder looks for those who work on.
+/// How long the next holder watches for processes that still run.
 const LOOK: Duration = Duration::from_millis(40);
 
 /// What the check says when the worst has happened.
@@ -124,7 +124,7 @@ fn run_with(fault: Fault, kind: Kind, round: u64, lease: Duration) -> Result<Res
     }
     let granted = match next.recv_timeout(PATIENCE * 2) {
         Ok(Ok(granted)) => granted,
-        // A runner that was stopped in the middle of a write leaves the file to nobody.
+        // A runner that was stopped in the middle of a write blocks the file for all.
         Ok(Err(error)) if error.kind() == ErrorKind::Unreachable => {
             let _ = kill_process(runner_pid, Signal::CONT);
             runner.wait().unwrap();

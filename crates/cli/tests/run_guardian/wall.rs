@@ -31,7 +31,7 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 
 static BUILT: LazyLock<TempDir> = LazyLock::new(|| compiled("wall.so", SOURCE, &["-shared", "-fPIC", "-ldl"]));
 
-/// Has `command` read its wall clock so many seconds off as `file` says, from when there is such a file.
+/// Makes `command` read a wall clock with the offset in `file`, in seconds, from when the file exists.
 pub(crate) fn steppable(command: &mut Command, file: &Path) {
     command.env("LD_PRELOAD", BUILT.path().join("wall.so")).env("WALL_STEP", file);
 }

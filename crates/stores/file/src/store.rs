@@ -149,7 +149,7 @@ fn tell(registry: &Arc<Registry>, executor: &Arc<Executor>, hints: Hints) {
     for (client, name) in registry.tell(hints) {
         let (next, again) = (registry.clone(), executor.clone());
         let told = move |left: Result<Written<()>, Error>| {
-            tell(&next, &again, left.map(|done| done.hints).unwrap_or_default())
+            tell(&next, &again, left.map(|done| done.hints).unwrap_or_default());
         };
         // No caller waits for this. If it fails, the waiters find out by their recheck.
         drop(executor.write(move |session| leave(session, client, &name), told, drop));

@@ -1,6 +1,6 @@
-//! What a quorum asks of the machine it runs on: the time, alarms, somebody who goes on with what nobody waits for, and chance.
+//! What a quorum needs from its host: time, timers, background tasks, and randomness.
 //!
-//! A simulation brings its own; everybody else has [`Machine`].
+//! A simulation brings its own host; all others use [`Machine`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,41 +10,41 @@ use leasehold_core::{Error, Moment};
 
 use crate::{thread, timer_queue};
 
-/// Work that nobody waits for.
+/// Background work.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The machine that a quorum runs on.
+/// The host that a quorum runs on.
 pub trait Host: Send + Sync + 'static {
     /// The time, on a clock that never goes back and counts while the machine sleeps.
     fn now(&self) -> Moment;
 
-    /// Wakes a task at that time. An alarm that was set `before` is replaced.
+    /// Wakes a task at that time. Replaces the alarm `before`, if there is one.
     fn set_alarm(&self, before: Option<Alarm>, when: Moment, waker: &Waker) -> Alarm;
 
-    /// Forgets an alarm that may not have rung.
+    /// Removes an alarm that may not have expired.
     fn drop_alarm(&self, alarm: Alarm);
 
-    /// Drives some work to its end.
+    /// Runs work to its end.
     fn spawn(&self, work: Work);
 
-    /// Any number, for a generator of others.
+    /// A random seed.
     ///
     /// # Errors
     ///
-    /// Where the machine has none.
+    /// If the host has no randomness.
     fn seed(&self) -> Result<u64, Error>;
 }
 
 /// An alarm that was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alarm {
-    /// Which one: no other of the same machine has this number.
+    /// Unique on the same host.
     pub number: u64,
-    /// When it rings.
+    /// When it expires.
     pub when: Moment,
 }
 
-/// The machine of this process: its clocks, a thread of its own, and numbers from the operating system.
+/// The host of this process: its clocks, a thread of its own, and random numbers from the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine;
 
@@ -68,7 +68,7 @@ impl Host for Machine {
     }
 
     fn seed(&self) -> Result<u64, Error> {
-        // Asked for before anything else: without this thread nothing could be done later.
+        // Checked before anything else: without this thread no background work could run later.
         thread::start()?;
         leasehold_clock::seed()
     }

@@ -1,5 +1,5 @@
-//! Alarms for calls that wait for servers. Nearly all end before theirs rings: so setting one costs no timer and wakes nobody, as long
-//! as another rings before it.
+//! Alarms for calls that wait for servers. Nearly all calls end before their alarm expires, so setting one costs no
+//! timer and wakes no thread as long as another alarm expires before it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::host::{self, Host};
 use crate::thread;
 
-/// Waits for something until then at most.
+/// Waits for something, at most until then.
 pub(crate) async fn within<T>(host: &Arc<dyn Host>, until: Moment, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut alarm) = (pin!(work), Alarm::new(host));
     poll_fn(|task| {
@@ -31,7 +31,7 @@ pub(crate) async fn within<T>(host: &Arc<dyn Host>, until: Moment, work: impl Fu
     .await
 }
 
-/// One alarm, until it is dropped.
+/// An alarm that is removed on drop.
 pub(crate) struct Alarm {
     host: Arc<dyn Host>,
     set: Option<host::Alarm>,
@@ -43,7 +43,7 @@ impl Alarm {
         Self { host: host.clone(), set: None }
     }
 
-    /// Wakes this task then, if it is not set anew or dropped before.
+    /// Wakes this task then, unless it is set again or dropped before.
     pub(crate) fn set(&mut self, when: Moment, waker: &Waker) {
         if when != Moment::NEVER {
             self.set = Some(self.host.set_alarm(self.set, when, waker));
@@ -59,7 +59,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Rings the alarms of this process.
+/// The alarms of this process.
 #[derive(Default)]
 pub(crate) struct TimerQueue {
     state: Mutex<State>,
@@ -71,7 +71,7 @@ struct State {
     numbers: u64,
     times: BinaryHeap<Reverse<(Moment, u64)>>,
     wakers: HashMap<u64, Waker, RandomState>,
-    /// When the bell looks next; never, where it sleeps until it is told.
+    /// When the thread wakes up next; never, if it sleeps until it is notified.
     looks_at: Option<Moment>,
 }
 
@@ -91,7 +91,7 @@ impl TimerQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes a task then; the alarm that was set before does not ring.
+    /// Wakes a task then; the alarm `before` is removed.
     pub(crate) fn set(&self, before: Option<host::Alarm>, when: Moment, waker: &Waker) -> host::Alarm {
         let mut state = self.state();
         let alarm = match before {
@@ -113,7 +113,7 @@ impl TimerQueue {
         alarm
     }
 
-    /// In a forked child the mutex may be locked for ever. One that is left behind wakes somebody once for nothing.
+    /// In a forked child the mutex may be locked for ever. An alarm that is left behind causes one spurious wake-up.
     pub(crate) fn forget(&self, alarm: host::Alarm) {
         if let Ok(mut state) = self.state.try_lock() {
             state.wakers.remove(&alarm.number);
@@ -136,11 +136,11 @@ impl TimerQueue {
 }
 
 impl State {
-    /// Whoever is due, and when to look again.
+    /// The tasks that are due, and when to check again.
     fn due(&mut self, now: Moment) -> (Vec<Waker>, Option<Moment>) {
         let mut due = Vec::new();
         while let Some(Reverse((when, number))) = self.times.peek().copied() {
-            // Nearly all are dropped before their time: the bell does not look for those.
+            // Nearly all are dropped before their time: the thread does not wake up for those.
             if when > now && self.wakers.contains_key(&number) {
                 break;
             }

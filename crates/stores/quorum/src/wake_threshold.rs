@@ -1,15 +1,16 @@
-//! Wakes whoever waits for several servers once enough of them have something to say: before that nothing is certain, and to be woken
-//! for every answer costs more than the answer.
+//! Wakes a task that waits for several servers only once enough of them have progressed: before that nothing is
+//! certain, and waking it for every answer costs more than the answer.
 
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// How many calls must have moved before the task is woken.
+/// Number of calls that must progress before the task is woken.
 ///
-/// No verdict is missed by that: one needs so many answers, and every server that answers has moved its call at least once. Calls must be
-/// polled [`unconstrained`]: a runtime that puts a task off wakes it once, however many of its calls it did not let through.
+/// This misses no verdict: a verdict needs that many answers, and every server that answers has made its call progress
+/// at least once. Calls must be polled [`unconstrained`]: a runtime that postpones a task wakes it once, however many
+/// of its calls were blocked.
 #[derive(Default)]
 pub(crate) struct WakeThreshold(Arc<Count>);
 
@@ -19,13 +20,13 @@ struct Count {
     task: Mutex<Option<Waker>>,
 }
 
-/// Polls a verdict's calls to the end, however much the task has done before.
+/// Polls a verdict's calls to the end, without the runtime's budget.
 pub(crate) fn unconstrained<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Unpin) -> impl Future<Output = T> {
     tokio::task::unconstrained(poll_fn(poll))
 }
 
 impl WakeThreshold {
-    /// What calls are to be polled with, where so many must move before there is anything to do.
+    /// The waker for calls of which this many must progress before there is anything to do.
     pub(crate) fn of(&self, calls: usize, task: &Waker) -> Waker {
         let mut known = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|known| !known.will_wake(task)) {

@@ -68,7 +68,7 @@ struct SessionState {
     /// Time of the last answer, on the clock of [`Moment`]: a slow server need not be dead.
     last_answer: AtomicU64,
     subscribed: Mutex<HashSet<String>>,
-    /// The server's run id; none if the server does not tell.
+    /// The server's run id; none if the server does not report one.
     server: OnceLock<Option<Arc<str>>>,
 }
 
@@ -151,7 +151,7 @@ impl Connection {
         self.send_on(session, command).await
     }
 
-    /// The run id of the connected server, if it tells. Asked once per session.
+    /// The run id of the connected server, if it reports one. Read once per session.
     pub(crate) async fn server(self: &Arc<Self>) -> Result<Option<Arc<str>>, Error> {
         let session = self.session().await?;
         if let Some(server) = session.state.server.get() {

@@ -48,7 +48,8 @@ impl Space {
         format!("{}{}*", escaped(&self.0), escaped(beginning))
     }
 
-    /// The channel on which a client is told that a lock may be free. The scripts derive it from the key of a waitlist.
+    /// The channel on which a client is notified that a lock may be free. The scripts derive it from the key of a
+    /// waitlist.
     pub(crate) fn hint_channel(&self, client: &str) -> String {
         format!("{}{HINT}{client}", self.0)
     }

@@ -178,8 +178,7 @@ async fn scan(inner: &Inner, prefix: &str) -> Result<BTreeSet<Name>, Error> {
     }
 }
 
-/// Whether anything stands at one of these names. Most fences are of locks that were given back, and to look at each
-/// takes long.
+/// Whether any of these keys exists. Most fences belong to released locks, and inspecting each would take long.
 async fn is_any_there(inner: &Inner, names: &[Name]) -> Result<bool, Error> {
     if names.is_empty() {
         return Ok(false);

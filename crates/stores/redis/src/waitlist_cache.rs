@@ -11,13 +11,13 @@ use leasehold_core::{ClientId, Moment, Name};
 
 /// A client that waits asks far more often, so its entry does not expire.
 const ENTRY_TTL: Duration = Duration::from_secs(60);
-/// Below this many entries, expired ones are not looked for.
+/// Below this many entries, expired ones are not removed.
 const SWEEP_MIN: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct WaitlistCache {
     entries: HashMap<(ClientId, Name), Moment, RandomState>,
-    /// The number of entries at which expired ones are looked for.
+    /// The number of entries at which expired ones are removed.
     sweep_at: usize,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Wire {
 enum State {
     /// A line, without its end.
     Session(Vec<u8>),
-    /// So many bytes of a text, with its end, are still to come.
+    /// Number of bytes of a text, with its end, that are still to come.
     Text(u64),
 }
 
@@ -107,7 +107,7 @@ impl Wire {
             b'%' => self.list(length(rest)?.unwrap_or(0).saturating_mul(2))?,
             // What it belongs to follows, as one part more.
             b'|' => self.list(length(rest)?.unwrap_or(0).saturating_mul(2).saturating_add(1))?,
-            // It is no reply, and whoever reads it will say so.
+            // It is not a reply; the reader reports that.
             _ => self.part_ends(),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A process that can have no more files or threads is told so: nothing panics.
+//! A process that can have no more files or threads gets an error: nothing panics.
 
 use std::path::Path;
 use std::process::Command;

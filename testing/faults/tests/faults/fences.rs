@@ -53,7 +53,7 @@ fn blows() -> Vec<Blow> {
 }
 
 /// A grant, as the client reports it.
-struct Told {
+struct GrantRecord {
     client: usize,
     fence: u64,
     how: How,
@@ -62,7 +62,7 @@ struct Told {
     asked: Instant,
 }
 
-impl Told {
+impl GrantRecord {
     /// For people: with its times, counted from the blow.
     fn since(&self, blow: Instant) -> String {
         let from_blow = |moment: Instant| match moment.checked_duration_since(blow) {
@@ -81,7 +81,7 @@ impl Told {
 /// What a round saw.
 #[derive(Default)]
 struct Seen {
-    told: Mutex<Vec<Told>>,
+    told: Mutex<Vec<GrantRecord>>,
     asked: Mutex<[Option<Instant>; CLIENTS]>,
     by_store: AtomicU64,
     /// Writes that the fenced resource let through.
@@ -202,7 +202,7 @@ impl Seen {
             Event::Asked { .. } => held(&self.asked)[client] = Some(Instant::now()),
             Event::Granted { fence, how, .. } => {
                 let asked = held(&self.asked)[client].expect("somebody asked before");
-                held(&self.told).push(Told { client, fence: fence.get(), how: *how, at: Instant::now(), asked });
+                held(&self.told).push(GrantRecord { client, fence: fence.get(), how: *how, at: Instant::now(), asked });
                 if *how == How::Asked && self.by_store.fetch_add(1, Ordering::Relaxed) == GRANTS_BEFORE {
                     // The receiver is gone when the round is over.
                     let _ = strike.send(());
@@ -225,7 +225,7 @@ impl Seen {
         let told = held(&self.told);
         let (mut fences, mut largest, mut shown) = (HashMap::new(), 0, 0);
         for grant in told.iter() {
-            let Told { client, fence, how, at, asked } = grant;
+            let GrantRecord { client, fence, how, at, asked } = grant;
             if let Some(before) = fences.insert(*fence, grant) {
                 counts.twice += 1;
                 shown += 1;

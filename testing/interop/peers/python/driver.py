@@ -42,7 +42,7 @@ class Peer:
 
 
 class Driver:
-    """One peer, told what to do."""
+    """One peer, driven by commands."""
 
     def __init__(self, peer):
         self.peer = peer

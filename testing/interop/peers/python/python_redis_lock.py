@@ -10,7 +10,7 @@ import driver
 
 class PythonRedisLock(driver.Peer):
     library, version = "python-redis-lock", version("python-redis-lock")
-    # Whoever does not use its list of signals does not wake it: only its own time limit does.
+    # A library that does not use its list of signals does not wake it: only its own time limit does.
     patience_ms = 1000
 
     def __init__(self, port, keep_ms):

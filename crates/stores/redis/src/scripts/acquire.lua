@@ -143,7 +143,7 @@ if not busy then
     write_lock(KEYS[at + 1], owner, request, count, ms)
     save_record(KEYS[at + 3], record, ms)
     local hold = index_of(row.holds, request, 2)
-    -- A late copy of a request whose hold was released since is told so.
+    -- The reply to a late copy of a request says that its hold was released since.
     if not hold then return {record[2], record[3], count, 0, 'given'} end
     return {record[2], record[3], count, math.max(1, ms_until(row.holds[hold + 1]))}
   end

@@ -75,7 +75,7 @@ fn runtimes_without_sockets_and_timers() -> Checked {
     Ok(())
 }
 
-/// Whoever connected first goes on to do something else than driving its runtime.
+/// The task that connected first stops driving its runtime.
 fn a_runtime_that_stands_still() -> Checked {
     let server = Redis::start()?;
     let build = || tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -89,7 +89,7 @@ fn a_runtime_that_stands_still() -> Checked {
     Ok(())
 }
 
-/// Code of the user's may run where hints are told: renewals must not wait for it.
+/// A user's code may run where hints arrive: renewals must not wait for it.
 async fn one_that_blocks_when_it_is_told() -> Checked {
     let server = Redis::start()?;
     let config = Config::new("redis", &format!("//{}", server.address()), &[], None)?;
@@ -98,7 +98,7 @@ async fn one_that_blocks_when_it_is_told() -> Checked {
     let (go_on, waits) = std::sync::mpsc::channel::<()>();
     let waits = std::sync::Mutex::new(waits);
     let sink: leasehold::port::HintSink = std::sync::Arc::new(move |hint| {
-        // A first connection tells that anything may be free, and only after that is one subscribed.
+        // A first connection reports that anything may be free, and only after that is a client subscribed.
         if hint == Hint::All {
             return;
         }
@@ -133,7 +133,7 @@ async fn a_withdrawal_takes_no_hold_of_redissons() -> Checked {
     server.command(&["HSET", "x", "app:1", "2"])?;
     server.command(&["PEXPIRE", "x", "60000"])?;
     assert_eq!(store.release(release(ReleaseScope::Hold(id))).await?.result, Released::NotHeld);
-    // Nor is it recognisably a lock, whoever asks for it.
+    // Nor is it recognisably a lock, whatever owner asks.
     assert_eq!(store.release(release(ReleaseScope::One(id))).await?.result, Released::NotHeld);
     assert_eq!(store.release(release(ReleaseScope::All)).await?.result, Released::NotHeld);
     assert_eq!(server.command(&["HGET", "x", "app:1"])?.text()?, "2");
@@ -236,7 +236,7 @@ async fn no_second_hold() -> Checked {
     Ok(())
 }
 
-/// Redisson holds it under the same owner, which only the count tells: a release that fails must leave that count.
+/// Redisson holds it under the same owner, which only the count shows: a failed release must not change that count.
 async fn no_half_of_a_release() -> Checked {
     let server = Redis::start()?;
     let me = Owner::explicit("me")?;
@@ -256,7 +256,7 @@ async fn no_half_of_a_release() -> Checked {
     Ok(())
 }
 
-/// A lock that this user may not look at is held all the same.
+/// A lock that this user may not read is held all the same.
 async fn no_empty_list_for_lack_of_a_right() -> Checked {
     let server = Redis::start()?;
     let held = client(&server).await?.lock("a").owned_by(&Owner::explicit("me")?).lease(600 * S).acquire().await?;

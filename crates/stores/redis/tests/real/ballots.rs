@@ -21,16 +21,16 @@ pub(crate) const CASES: &[Case] = &[("ballots::the_votes_of_the_reference", || b
 const LANES: u64 = 12;
 /// Steps of a round.
 const STEPS: u64 = 60;
-/// A lane ends when so many of its steps were compared, ...
+/// A lane ends when this many of its steps were compared, ...
 const COMPARED: u64 = 120;
 /// ... or after this, on a machine that is too slow for the ends.
 const LANE_LIMIT: Duration = Duration::from_secs(40);
-/// But not before so many were: with none, nothing would be shown.
+/// But not before this many: with none, nothing would be shown.
 const COMPARED_MIN: u64 = 4;
 /// A server keeps an end in whole milliseconds, and may be interrupted between reading its clock for the key and for the script, but for
 /// no longer than the call took: that is added.
 const SLACK: Duration = Duration::from_millis(2);
-/// Where calls take longer than this, short leases cannot be told apart.
+/// If calls take longer than this, short leases cannot be distinguished.
 const SLACK_MAX: Duration = Duration::from_millis(100);
 /// An end that is nearer than this is waited for before anything is asked.
 const AHEAD: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ async fn the_votes_of_the_reference() -> Checked {
     let mut lanes = JoinSet::new();
     for lane in 0..LANES {
         let place = format!("//{}", server.address());
-        // What became of a call that is given up nobody could compare.
+        // The effect of a call that timed out could not be compared.
         let options = [("layout", "plain"), ("timeout", "30s")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         let config = Config::new("redis", &place, &options, None)?;
         let store = Redis::new(&config.with_quarantine(Duration::ZERO))?;
@@ -218,8 +218,8 @@ impl Pair {
         };
     }
 
-    /// The same once more, another try of it, or one that joins what others hold: never late, as the reference then looks at the request
-    /// alone and a server at the grant.
+    /// The same request again, another attempt of it, or one that joins what others hold: never late, as the reference
+    /// then considers only the request, and a server the grant.
     async fn vote_again(&mut self, now: StoreTime) -> Result<bool, Failure> {
         let mut ballot = self.any_sent();
         match self.rng.below(4) {

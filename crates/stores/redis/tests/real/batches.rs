@@ -79,7 +79,7 @@ async fn many_of_one_moment_share_calls() -> Checked {
             let fences: Vec<_> = guards.iter().map(Guard::fence).collect();
             let grew = fences.iter().zip(&last).all(|(now, before)| now > before);
             assert!(grew, "{layout}: fences went back in round {round}");
-            // Who holds it is told as of one that was asked for alone.
+            // The holder is reported as that of a lock that was acquired alone.
             let first = guards[0].name().clone();
             let held = client.inspect(first.as_str()).await?.holders;
             assert_eq!(held.len(), 1, "{layout}");
@@ -148,7 +148,7 @@ async fn rights_for_some_names() -> Checked {
     Ok(())
 }
 
-/// Releases that share a call tell the first in line of each lock, as one alone does, and say that somebody waits.
+/// Releases in a batch notify the first waiter of each lock, as a single one does, and report the waiters.
 async fn whoever_waits_is_told() -> Checked {
     for options in ["layout=redisson", "layout=plain", "layout=redisson&prefix=app1:"] {
         let server = Redis::start()?;
@@ -257,8 +257,8 @@ async fn scripts_that_are_forgotten() -> Checked {
     Ok(())
 }
 
-/// Every one is told in time that the server is not there, or that what it asked for before is still being taken back; and all go on when it
-/// is there again.
+/// Each acquire learns in time that the server is gone, or that its earlier request is still being withdrawn; and all
+/// continue when it is back.
 async fn a_server_that_goes() -> Checked {
     let told = |(name, taken): (String, Result<Attempt, Error>)| match taken {
         Ok(attempt) => assert!(attempt.is_busy(), "{name} was granted by nobody"),

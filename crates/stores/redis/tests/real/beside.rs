@@ -29,7 +29,7 @@ async fn untouched() -> Checked {
     let me = Owner::explicit("me")?;
     for layout in ["redisson", "plain"] {
         let at = format!("{}?layout={layout}", url(&server));
-        // Two of them: whoever waits behind its own client is not put on the line.
+        // Two clients: a task that waits behind its own client is not put on the waitlist.
         let (client, waiter) = (Client::connect(&at).await?, Client::connect(&at).await?);
         for key in [RECORD, "leasehold_line:{x}", "leasehold_heard:{x}"] {
             for (word, rest) in [

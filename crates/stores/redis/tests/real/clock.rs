@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = &[
 
 const LAYOUTS: [&str; 2] = ["redisson", "plain"];
 
-/// Keys expire early: another has the lock before its holder is told, which happens with the next renewal.
+/// Keys expire early: another client gets the lock before its holder is notified, by the next renewal.
 async fn set_forward() -> Checked {
     for layout in LAYOUTS {
         let server = Redis::with(Settings::default().settable_clock())?;
@@ -72,7 +72,8 @@ async fn set_back() -> Checked {
     Ok(())
 }
 
-/// Their expiry is not set with every grant, but whenever the last one was hours ago: for one that is asked for alone, and for many.
+/// Their expiry is not set with every grant, but only if the last time was hours ago: for single acquires and for
+/// batches.
 async fn fences_are_kept_for_a_week() -> Checked {
     const HOUR: i64 = 3_600;
     const WEEK_MS: i64 = 7 * 24 * HOUR * 1_000;
@@ -127,7 +128,7 @@ async fn with_blocks(server: &Redis, layout: &str) -> Result<Server, Failure> {
     Ok(store)
 }
 
-/// Of a lock that is broken nobody knows how much of its block was used. Without a clock ahead of it the record alone tells.
+/// How much of a broken lock's block was used is unknown. Without a clock ahead of it, only the record tells.
 async fn a_block_is_granted_once() -> Checked {
     for layout in LAYOUTS {
         let server = Redis::with(Settings::default().settable_clock())?;

@@ -69,7 +69,7 @@ async fn labels_over_a_long_line() -> Checked {
     Ok(())
 }
 
-/// One that wants a lock as anybody does, after many that have labels of their own.
+/// An ordinary acquire, after many with labels of their own.
 async fn one_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
@@ -109,7 +109,8 @@ async fn short_leases_over_a_long_line() -> Checked {
     Ok(())
 }
 
-/// The server stands still for little longer than a call may take. Who asked just before it went on waits for less than that.
+/// The server stands still for little longer than a call may take. An acquire sent just before it continues waits for
+/// less than that.
 async fn who_came_later_is_not_failed() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
@@ -164,7 +165,7 @@ fn ask_for_many(client: &Client) -> JoinSet<Result<leasehold::Guard, leasehold::
     asking
 }
 
-/// Another process waits for what is given back behind many that ask.
+/// Another process waits for a lock whose release comes after many acquires.
 async fn a_release_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
@@ -385,7 +386,7 @@ async fn a_fence_outlives_a_lock() -> Checked {
         ("private", false, 0, false),
         ("private, clock was ahead", false, 6 * DAY, false),
         ("shared", true, 0, false),
-        // As a client asks that has seen a fence of a server's clock that was ahead, on another name.
+        // The acquire of a client that has seen a fence ahead of the clock, on another name.
         ("private, ahead by what was seen", false, 0, true),
     ];
     for (what, shared, ahead, has_seen) in cases {
@@ -422,7 +423,7 @@ async fn a_fence_outlives_a_lock() -> Checked {
     Ok(())
 }
 
-/// Whoever only tries is answered, whatever others ask for. Leases differ here, and not labels.
+/// Every `try_acquire` is answered, whatever other tasks do. Leases differ here, not labels.
 async fn tries_over_a_long_line() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
@@ -563,8 +564,9 @@ fn fence_of(acquired: Acquired) -> Result<Fence, String> {
     }
 }
 
-/// Redisson's forceUnlock takes a lock from an owner that it shares with leasehold; another holds it and gives it back; then Redisson takes it
-/// under the shared owner, and leasehold enters there. Whoever enters has a fence that is larger than that of the one before.
+/// Redisson's forceUnlock breaks the lock of an owner that it shares with leasehold; another client holds it and
+/// releases it; then Redisson takes it under the shared owner, and leasehold re-enters. That grant's fence is larger
+/// than the one before.
 async fn a_fence_does_not_go_back() -> Checked {
     let server = Redis::start()?;
     let one = client(&server).await?;

@@ -76,7 +76,7 @@ async fn the_lease_of_another_attempt_is_not_remembered() -> Checked {
     Ok(())
 }
 
-/// Number 14: what is renewed in one call fares alone. Redisson skips the rest, and nobody is told.
+/// Number 14: each renewal of a batch succeeds or fails alone. Redisson skips the rest, silently.
 async fn one_lock_that_is_gone_is_told_and_hurts_no_other() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
@@ -108,7 +108,7 @@ async fn futures_of(guards: &[Guard]) {
     waiting.join_next().await;
 }
 
-/// A release whose message nobody hears costs a waiter about a second; Redisson's waits for the lease.
+/// A release whose message is lost costs a waiter about a second; Redisson's waits for the lease.
 async fn a_lost_message_costs_a_second() -> Checked {
     let server = Redis::start()?;
     let (holder, waiter) = (client(&server).await?, client(&server).await?);
@@ -122,7 +122,7 @@ async fn a_lost_message_costs_a_second() -> Checked {
     Ok(())
 }
 
-/// Number 3, of its fair lock: to give back a lock that has ended is an error.
+/// Number 3, of its fair lock: releasing an expired lock is an error.
 async fn a_late_release_is_told() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;

@@ -54,7 +54,7 @@ impl Pair {
     }
 }
 
-/// Whoever held a lock that reached the replica goes on holding it.
+/// The holder of a lock that reached the replica keeps it.
 async fn a_replica_has_what_reached_it() -> Checked {
     for layout in ["redisson", "plain"] {
         let mut pair = Pair::start().await?;
@@ -73,8 +73,8 @@ async fn a_replica_has_what_reached_it() -> Checked {
     Ok(())
 }
 
-/// A grant that did not reach it is made again, with a larger fence, and its holder is told by the next renewal; a release that did
-/// not is forgotten until the end of the lease.
+/// A grant that did not reach it is made again with a larger fence, and the next renewal tells its holder; a release
+/// that did not is forgotten until the end of the lease.
 async fn a_replica_grants_again_what_did_not() -> Checked {
     const KEEP: std::time::Duration = S.saturating_mul(15);
     for layout in ["redisson", "plain"] {
@@ -101,7 +101,7 @@ async fn a_replica_grants_again_what_did_not() -> Checked {
     Ok(())
 }
 
-/// A server that evicts throws out a lock that is held: the holder is told by the next renewal, another has it with a larger fence.
+/// A server evicts a held lock: the next renewal tells its holder, and another client gets it with a larger fence.
 async fn a_lock_that_is_evicted_is_told() -> Checked {
     const KEEP: std::time::Duration = S.saturating_mul(15);
     let settings = Settings::default().option("maxmemory", "4mb").option("maxmemory-policy", "allkeys-lru");

@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
 /// How long the lock is to stay taken after one of its holds was released.
 const LINGER: Duration = Duration::from_secs(600);
 
-/// Asks for `n1` on behalf of an owner that several clients share.
+/// Acquires `n1` for an owner that several clients share.
 fn shared(number: u64) -> Acquire {
     Acquire { names: asking(1).names, owner: StoreOwner::Shared("us".into()), ..asking(number) }
 }
@@ -35,7 +35,8 @@ async fn take(store: &Server, request: &Acquire) -> Result<Granted, Failure> {
     }
 }
 
-/// The owner still holds the lock by another request, so the copy is granted. But it adds no hold, for nobody would release that one.
+/// The owner still holds the lock by another request, so the copy is granted. But it adds no hold, which would never be
+/// released.
 async fn a_late_copy() -> Checked {
     let server = Redis::start()?;
     let store = store(&server, "redisson")?;
@@ -62,7 +63,7 @@ async fn lingering(server: &Redis, store: &Server) -> Result<Granted, Failure> {
     Ok(granted)
 }
 
-/// The lock is taken for as long as was asked for, and not just until its holds end.
+/// The lock is taken for as long as was requested, and not just until its holds end.
 fn lasts(server: &Redis) -> Checked {
     let left = left(server, "n1")?.unwrap_or_default();
     assert!(left > LINGER / 2, "it is free in {left:?}");
@@ -98,7 +99,7 @@ async fn a_release_while_it_lingers() -> Checked {
     lasts(&server)
 }
 
-/// The owner asked for the lock to stay taken: once its holds have ended, that keeps it out as well.
+/// The owner asked for the lock to stay taken: once its holds have ended, that excludes the owner as well.
 async fn all_have_ended() -> Checked {
     let server = Redis::start()?;
     let store = store(&server, "redisson")?;
@@ -115,7 +116,7 @@ async fn all_have_ended() -> Checked {
     lasts(&server)
 }
 
-/// Whoever has no request to name gives back the hold that came last: the older ones are others'.
+/// A release without a request releases the latest hold: the older ones belong to others.
 async fn any_hold() -> Checked {
     let server = Redis::start()?;
     let store = store(&server, "redisson")?;

@@ -262,7 +262,7 @@ async fn a_flood_of_hints() -> Checked {
     Ok(())
 }
 
-/// Tells as fast as it can; says how often.
+/// Sends hints as fast as it can; returns their number.
 fn flood(
     server: SocketAddr,
     channels: &[&str],

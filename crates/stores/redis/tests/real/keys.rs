@@ -145,7 +145,7 @@ async fn a_lock_without_expiry_is_busy_and_stays() -> Checked {
         let status = client.inspect("a").await?;
         assert_eq!((status.holders.len(), status.holders[0].left), (1, None::<Duration>));
         assert_eq!(number(&server, &["PTTL", "a"])?, -1, "it was touched");
-        // Gone, it is taken within about a second: nothing tells of it.
+        // Once deleted, it is acquired within about a second: no message announces that.
         let waiting = tokio::spawn(async move { client.lock("a").acquire().await.map(|guard| (client, guard)) });
         until_waiting(&server, "a", 1).await?;
         server.command(&["DEL", "a"])?;

@@ -1,4 +1,4 @@
-//! Calls that sit in a dead socket and come through late, around a release that shared a call and was heard by somebody.
+//! Calls that sit in a dead socket and arrive late, around a release in a batch that a subscriber received.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,8 +21,8 @@ const TRIES: usize = 8;
 pub(crate) const CASES: &[Case] =
     &[("late::what_comes_after_a_shared_release_is_taken_back", || block_on(a_late_copy()))];
 
-/// Between a client and its server. Once it is armed it keeps back the first acquire of `n0`, with the whole connection, and after that
-/// what tells the first in line of `n0`.
+/// A proxy between a client and its server. Once armed, it holds back the first acquire of `n0`, with the whole
+/// connection, and then the notification of the first waiter of `n0`.
 #[derive(Default)]
 struct Between {
     armed: AtomicBool,
@@ -95,7 +95,7 @@ fn has(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// Somebody who hears of releases of `n0`.
+/// A subscriber to releases of `n0`.
 fn listener(server: &Redis) -> Result<TcpStream, Failure> {
     let mut listener = TcpStream::connect(server.address())?;
     listener.write_all(b"SUBSCRIBE redisson_lock__channel:{n0}\r\n")?;
@@ -122,8 +122,8 @@ fn end_of(late: &[u8]) -> Result<SystemTime, Failure> {
     Ok(UNIX_EPOCH + Duration::from_micros(end))
 }
 
-/// An acquire sits in a dead socket; sent again, it is granted, and given back in a shared call that somebody hears. Then the first
-/// sending comes through, before it is too late: what it takes is given back, and not left to its lease.
+/// An acquire sits in a dead socket; sent again, it is granted, and released in a batch that a subscriber receives.
+/// Then the first copy arrives, before it is too late: what it takes is released, and not left to its lease.
 async fn a_late_copy() -> Checked {
     for _ in 0..TRIES {
         if overtaken().await? {

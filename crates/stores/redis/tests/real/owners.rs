@@ -85,7 +85,7 @@ fn kept_owner(server: &Redis, layout: &str) -> Result<String, Failure> {
     Ok(value.text()?.rsplit_once('/').ok_or("no request")?.0.to_owned())
 }
 
-/// It would enter and give back what the generated one holds.
+/// It would re-enter and release what the generated one holds.
 async fn spelled_like_a_generated_one() -> Checked {
     for layout in ["redisson", "plain"] {
         let server = Redis::start()?;

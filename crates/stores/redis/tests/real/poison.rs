@@ -54,7 +54,7 @@ async fn unfit_until_reset() -> Checked {
             let checks = Client::builder(&at).examine().await?;
             let found = checks.iter().find(|check| check.check == "fence records").ok_or("no such check")?;
             assert!(found.verdict == Verdict::Fail && found.found.contains("x ("), "{layout}: {found:?}");
-            // Not without being told.
+            // Only on an explicit request.
             client.break_lock("x", Break::Now).await?;
             assert_eq!(client.lock("x").try_acquire().await.expect_err("it is unfit").kind(), ErrorKind::Unfit);
             client.break_lock("x", BreakOptions::from(Break::Now).reset_fence()).await?;

@@ -1,4 +1,4 @@
-//! Keys behind a prefix, for a user who may touch nothing else.
+//! Keys behind a prefix, for a user without any other rights.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
 const LAYOUTS: [&str; 2] = ["redisson", "plain"];
 const PREFIXES: [&str; 3] = ["app1:", "{app}", "a*[b]"];
 
-/// A server with a user `app` who has keys and channels behind this prefix alone.
+/// A server with a user `app` whose keys and channels are limited to this prefix.
 fn server_for(prefix: &str) -> Result<Redis, Failure> {
     let pattern = prefix.replace('*', "\\*").replace('[', "\\[").replace(']', "\\]");
     let lines = format!("user default off\nuser app on nopass ~{pattern}* resetchannels &{pattern}* +@all");
@@ -101,7 +101,7 @@ async fn a_waiter_behind_it_is_told() -> Checked {
             held.release().await?;
             quickest = quickest.min(waiting.await??.duration_since(released));
         }
-        // One that asks by itself does so nine tenths of a second after it began to wait.
+        // Without a hint it would ask nine tenths of a second after it began to wait.
         assert!(quickest < S / 2, "{layout}: nobody told it, it asked by itself after {quickest:?}");
     }
     Ok(())
@@ -138,7 +138,7 @@ async fn the_lock_is_what_others_make() -> Checked {
         let found = server.command(&["TYPE", &format!("{layout}:a")])?;
         assert_eq!(found.text()?, kind);
         guard.release().await?;
-        // Somebody else's at that key is busy to us.
+        // Another program's lock at that key is busy to us.
         match kind {
             "hash" => server.command(&["HSET", "redisson:a", "b9a2c5a0-5f0b-4b8e-9d3c-0a1b2c3d4e5f:61", "1"])?,
             _ => server.command(&["SET", "plain:a", "somebody"])?,

@@ -1,4 +1,4 @@
-//! What RedissonLockExpirationRenewalTest asks of RLock.
+//! RedissonLockExpirationRenewalTest for RLock, applied to leasehold.
 
 use leasehold::ErrorKind;
 use leasehold_faults::servers::Redis;
@@ -10,8 +10,8 @@ pub(crate) const CASES: &[Case] = &[
     ("renewal::after_nested_releases_a_later_lock_is_kept", || block_on(after_nested_releases_a_later_lock_is_kept())),
 ];
 
-/// testLockAfterTimeout: the server comes back empty while a lock is held: the holder is told, and later locks of the name are kept as
-/// if nothing had been; twice.
+/// testLockAfterTimeout: the server comes back empty while a lock is held: the holder is notified, and later locks of
+/// the name are renewed as usual; twice.
 async fn after_a_restart_new_locks_are_kept() -> Checked {
     let mut server = Redis::start()?;
     let client = client(&server).await?;
@@ -28,7 +28,8 @@ async fn after_a_restart_new_locks_are_kept() -> Checked {
     Ok(())
 }
 
-/// testLockReentrantRenew: taken twice, given back twice; then somebody else's lock of the name lives for many leases.
+/// testLockReentrantRenew: acquired twice, released twice; then another client's lock of the name lives for many
+/// leases.
 async fn after_nested_releases_a_later_lock_is_kept() -> Checked {
     let server = Redis::start()?;
     let (one, other) = (client(&server).await?, client(&server).await?);

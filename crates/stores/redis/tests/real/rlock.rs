@@ -1,4 +1,5 @@
-//! What RedissonLockTest asks of RLock, asked of leasehold on a server: those of its cases that no case of conformance has already.
+//! RedissonLockTest for RLock, applied to leasehold on a server: the cases that the conformance suite does not have
+//! already.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -79,7 +80,7 @@ async fn two_connections_do_for_every_name() -> Checked {
         until_waiting(&server, name, 1).await?;
     }
     let clients = server.command(&["CLIENT", "LIST"])?;
-    // Two of each client, and the one that asks.
+    // Two of each client, and the one that queries.
     assert!(clients.text()?.lines().count() <= 5, "{clients:?}");
     drop(held);
     while let Some(ended) = waiting.join_next().await {
@@ -100,7 +101,8 @@ async fn a_dead_server_is_an_error() -> Checked {
     Ok(())
 }
 
-/// testRemainTimeToLive2: taken three times for a minute, given back twice: it is there for the rest of the minute, and no longer.
+/// testRemainTimeToLive2: acquired three times for a minute, released twice: it stays for the rest of the minute, and
+/// no longer.
 async fn a_partial_release_leaves_the_lease_alone() -> Checked {
     let server = Redis::start()?;
     let owner = Owner::explicit("me")?;
@@ -163,7 +165,7 @@ async fn a_broken_lock_is_free() -> Checked {
     Ok(())
 }
 
-/// testRemainTimeToLive: an hour is an hour; given back, it is gone; kept, it is 30 s.
+/// testRemainTimeToLive: an hour is an hour; released, it is gone; kept, it is 30 s.
 async fn the_time_to_live_is_the_lease() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
@@ -206,7 +208,7 @@ fn who_holds_it() -> Checked {
     let server = Redis::start()?;
     let client = blocking::Client::connect(&url(&server))?;
     let is_held = || Ok::<bool, leasehold::Error>(client.inspect("a")?.is_held());
-    // A guard of theirs is given back before they answer.
+    // A guard of theirs is released before they answer.
     let try_it = || match client.lock("a").try_acquire()?.granted() {
         Some(guard) => guard.release().map(|()| true),
         None => Ok(false),
@@ -225,8 +227,8 @@ fn who_holds_it() -> Checked {
     Ok(())
 }
 
-/// testConcurrencyTryLockUnLock: 16 threads try and unlock 10,000 times each; whoever holds it then is kept, which is what goes wrong
-/// where renewals are begun and ended in another order than locks are taken and released.
+/// testConcurrencyTryLockUnLock: 16 threads try and unlock 10,000 times each; the last holder is renewed, which fails
+/// if renewals start and end in another order than locks are acquired and released.
 async fn many_tries_and_then_kept() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
@@ -278,7 +280,7 @@ async fn a_hundred_clients() -> Checked {
     Ok(())
 }
 
-/// testLockListener: keys are as Redisson makes them, so its listeners for expiry and deletion hear of ours too.
+/// testLockListener: keys are like Redisson's, so its listeners for expiry and deletion receive ours too.
 async fn others_hear_of_the_key() -> Checked {
     let server = Redis::start()?;
     server.command(&["CONFIG", "SET", "notify-keyspace-events", "Egx"])?;

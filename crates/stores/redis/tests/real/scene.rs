@@ -15,7 +15,7 @@ pub(crate) type Case = (&'static str, fn() -> Checked);
 
 /// Nothing takes this long unless it hangs, or was left to its lease where that is [`KEPT_LONG`].
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-/// The option of a URL for leases that nobody waits for the end of: what is free within [`LIMIT`] was given back.
+/// URL option for leases so long that no test waits for their end: a lock that is free within [`LIMIT`] was released.
 pub(crate) const KEPT_LONG: &str = "keep=1h";
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const S: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub(crate) fn count(server: &Redis, name: &str, owner: &str) -> Result<u32, Fail
     }
 }
 
-/// Waits for what nothing tells of.
+/// Waits for a condition without an event.
 pub(crate) async fn eventually(what: &str, mut is: impl FnMut() -> Result<bool, Failure>) -> Checked {
     let began = Instant::now();
     while !is()? {
@@ -63,7 +63,7 @@ pub(crate) async fn eventually(what: &str, mut is: impl FnMut() -> Result<bool, 
     Ok(())
 }
 
-/// So many clients stand in line for a name.
+/// Waits until this many clients are on a name's waitlist.
 pub(crate) async fn until_waiting(server: &Redis, name: &str, many: i64) -> Checked {
     let line = format!("leasehold_line:{{{name}}}");
     eventually("they wait", || Ok(number(server, &["ZCARD", &line])? == many)).await

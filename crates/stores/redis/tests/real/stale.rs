@@ -80,7 +80,7 @@ impl Both {
         Ok([fence_of(&answered.result), fence_of(&expected)])
     }
 
-    /// Gives back what has this fence here and that one in the reference.
+    /// Releases the lock with this fence here and that one in the reference.
     async fn give(&mut self, taken: &Acquire, fence: Option<[Fence; 2]>) -> Result<Released, Failure> {
         let release = |at: usize| giving(taken, fence.map(|fences| fences[at]));
         let answered = self.store.release(release(0)).await?;
@@ -106,11 +106,11 @@ async fn an_older_grant() -> Checked {
             assert!(newer[0] > older[0]);
             assert_eq!(both.give(&request, Some(older)).await?, Released::NotHeld, "{layout}");
             assert_eq!(both.give(&request, Some(newer)).await?, FREE, "{layout}: the older took it along");
-            // Whoever was never answered names no fence.
+            // A client that never got an answer names no fence.
             both.take(&request).await?;
             assert_eq!(both.give(&request, None).await?, FREE);
         }
-        // What stood beside the lock was evicted: the owner alone tells then.
+        // The record beside the lock was evicted: then only the owner counts.
         let request = asking(3);
         let fence = fence_of(&both.store.acquire(request.clone()).await?.result);
         server.command(&["DEL", "leasehold_fence:{n3}"])?;

@@ -139,7 +139,7 @@ async fn ask_for_it(client: &Client, is_busy: bool, what: &str, is_unchanged: im
     let several = client.lock_all(["a", NAME, "z"]).try_acquire().await;
     is_refused(several, is_busy, leasehold::Attempt::is_busy, what);
     is_unchanged("an acquire of several")?;
-    // So many that they share calls.
+    // Enough to form batches.
     let asking: JoinSet<_> = (0..40)
         .map(|at| client.lock(if at % 2 == 0 { NAME.to_owned() } else { format!("n{at}") }))
         .map(|lock| async move { lock.try_acquire().await.map(drop) })

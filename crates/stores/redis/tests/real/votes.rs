@@ -124,7 +124,7 @@ async fn executed_twice() -> Checked {
     Ok(())
 }
 
-/// Though the server knows a larger fence.
+/// Even though the server knows a larger fence.
 async fn what_joined_is_confirmed() -> Checked {
     let mut both = Both::after_another(100, 1).await?;
     let ours = ballot(1, &["a"], both.first, 1);

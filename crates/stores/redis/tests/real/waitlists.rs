@@ -1,4 +1,4 @@
-//! The line of clients that wait for a name: who counts in it, and who is told when somebody leaves.
+//! The waitlist of a name: which clients count, and which is notified when one leaves.
 
 use leasehold::Store;
 use leasehold::port::{Acquire, Acquired, ClientId, Released, RequestId, StoreOwner};
@@ -23,7 +23,7 @@ fn client(number: u64) -> ClientId {
     ClientId([number, 0])
 }
 
-/// A name that is held, and clients in line for it.
+/// A held name, and clients on its waitlist.
 async fn waited_for(store: &Server, clients: impl IntoIterator<Item = u64>) -> Result<Acquire, Failure> {
     let held = asking(1);
     store.acquire(held.clone()).await?;
@@ -36,7 +36,7 @@ async fn waited_for(store: &Server, clients: impl IntoIterator<Item = u64>) -> R
     Ok(held)
 }
 
-/// Two stand in line, and one of them has not asked for too long.
+/// Two are on the waitlist, and one of them has not asked for too long.
 async fn who_was_not_heard_of_for_long() -> Checked {
     for layout in LAYOUTS {
         let server = Redis::start()?;
@@ -59,14 +59,15 @@ async fn who_was_not_heard_of_for_long() -> Checked {
     Ok(())
 }
 
-/// The first in line may have been told and not come, so the next one is told. Who leaves from behind it owes nobody anything.
+/// The first waiter may have been notified without reacting, so the next one is notified. A client that leaves from
+/// behind it causes no notification.
 async fn only_the_first_one_tells_as_it_leaves() -> Checked {
     for layout in LAYOUTS {
         let server = Redis::start()?;
         let store = store(&server, layout)?;
         let held = waited_for(&store, [7, 8, 9]).await?;
         let name = held.names.first();
-        // Free, and nobody was told.
+        // Free, and no client was notified.
         server.command(&["DEL", name.as_str()])?;
         let told = || calls_of(&server, "publish");
         let before = told()?;

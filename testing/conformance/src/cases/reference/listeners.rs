@@ -15,7 +15,7 @@ type Counts = HashMap<(ClientId, Name), u32>;
 /// All listeners.
 #[derive(Default)]
 pub(super) struct Listeners {
-    told: Arc<Told>,
+    told: Arc<Notifications>,
     /// Notifications by the reference.
     expected: Counts,
     /// Further notifications that the store may send.
@@ -24,12 +24,12 @@ pub(super) struct Listeners {
 
 /// Notifications by the store.
 #[derive(Default)]
-struct Told {
+struct Notifications {
     counts: Mutex<Counts>,
     changed: Notify,
 }
 
-impl Told {
+impl Notifications {
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +78,7 @@ impl Listeners {
     }
 }
 
-async fn heard(told: &Told, key: (ClientId, Name), times: u32) {
+async fn heard(told: &Notifications, key: (ClientId, Name), times: u32) {
     loop {
         let mut changed = std::pin::pin!(told.changed.notified());
         changed.as_mut().enable();

@@ -37,7 +37,7 @@ local function count_waiters(waitlist, expiries)
   return type(count) == 'number' and count or 0
 end
 
--- Tells the first waiter that the lock may be free. If that client is not subscribed, the next one is told, and so on.
+-- Notifies the first waiter that the lock may be free. If that client is not subscribed, the next one is notified, and so on.
 -- The channel has the prefix of the waitlist's key. Returns whether the waitlist is ours.
 local function hint_first(waitlist, name)
   local at, prefix = 0, string.match(waitlist, '^(.-)leasehold_line:')
