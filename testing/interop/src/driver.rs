@@ -17,13 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a driver may take to start, beyond that: Java has much to load, and the machine may be busy.
 const STARTING: Duration = Duration::from_secs(90);
 /// The lease of locks that a library keeps alive by itself.
-pub(crate) const KEEP: Duration = Duration::from_millis(2_000);
+pub const KEEP: Duration = Duration::from_millis(2_000);
 
 /// A driver that runs; ended when this is dropped.
-pub(crate) struct Driver {
-    pub(crate) peer: Peer,
+pub struct Driver {
+    /// The library.
+    pub peer: Peer,
     /// What the library calls itself, with its version.
-    pub(crate) title: String,
+    pub title: String,
     process: Child,
     commands: ChildStdin,
     answers: Receiver<String>,
@@ -33,18 +34,22 @@ pub(crate) struct Driver {
 
 /// What `lock` came to.
 #[derive(Deserialize)]
-pub(crate) struct Taken {
-    pub(crate) got: bool,
-    pub(crate) from_us: u64,
-    pub(crate) at_us: u64,
+pub struct Taken {
+    /// Whether it was granted.
+    pub got: bool,
+    /// Before the call.
+    pub from_us: u64,
+    /// After it.
+    pub at_us: u64,
 }
 
 /// What `unlock` and `stranger` came to.
 #[derive(Deserialize)]
-pub(crate) struct Released {
+pub struct Released {
     /// None where the library does not say.
-    pub(crate) released: Option<bool>,
-    pub(crate) from_us: u64,
+    pub released: Option<bool>,
+    /// Before the call.
+    pub from_us: u64,
 }
 
 #[derive(Deserialize)]
@@ -55,12 +60,12 @@ struct Ready {
 
 impl Driver {
     /// Starts one, and waits until it is connected.
-    pub(crate) fn start(peer: Peer, servers: &[SocketAddr]) -> Result<Self, Failure> {
+    pub fn start(peer: Peer, servers: &[SocketAddr]) -> Result<Self, Failure> {
         Self::keeping(KEEP, peer, servers)
     }
 
     /// As `start`, with another lease for locks that are kept alive.
-    pub(crate) fn keeping(keep: Duration, peer: Peer, servers: &[SocketAddr]) -> Result<Self, Failure> {
+    pub fn keeping(keep: Duration, peer: Peer, servers: &[SocketAddr]) -> Result<Self, Failure> {
         let mut command = peer.command()?;
         let ports: Vec<String> = servers.iter().map(|server| server.port().to_string()).collect();
         command.args([ports.join(","), keep.as_millis().to_string()]);
@@ -81,25 +86,25 @@ impl Driver {
     }
 
     /// Takes a lock. A lease of zero is kept alive by the library.
-    pub(crate) fn lock(&mut self, key: &str, lease: Duration, wait: Duration) -> Result<Taken, Failure> {
+    pub fn lock(&mut self, key: &str, lease: Duration, wait: Duration) -> Result<Taken, Failure> {
         self.begin_lock(key, lease, wait)?;
         self.answer(wait)
     }
 
     /// As `lock`, without waiting for its answer: [`Self::answer`].
-    pub(crate) fn begin_lock(&mut self, key: &str, lease: Duration, wait: Duration) -> Result<(), Failure> {
+    pub fn begin_lock(&mut self, key: &str, lease: Duration, wait: Duration) -> Result<(), Failure> {
         let name = self.peer.name_of(key)?;
         self.tell(&format!("lock {name} {} {}", lease.as_millis(), wait.as_millis()))
     }
 
     /// Takes a lock that must be free.
-    pub(crate) fn must_lock(&mut self, key: &str, lease: Duration) -> Result<Taken, Failure> {
+    pub fn must_lock(&mut self, key: &str, lease: Duration) -> Result<Taken, Failure> {
         let taken = self.lock(key, lease, Duration::ZERO)?;
         if taken.got { Ok(taken) } else { Err(format!("{} does not get {key}, which is free", self.peer.name).into()) }
     }
 
     /// Gives a lock back that it must still hold.
-    pub(crate) fn must_unlock(&mut self, key: &str) -> Result<Released, Failure> {
+    pub fn must_unlock(&mut self, key: &str) -> Result<Released, Failure> {
         let released = self.unlock(key)?;
         match released.released {
             Some(false) => Err(format!("{} has lost {key}", self.peer.name).into()),
@@ -108,17 +113,17 @@ impl Driver {
     }
 
     /// Gives a lock back.
-    pub(crate) fn unlock(&mut self, key: &str) -> Result<Released, Failure> {
+    pub fn unlock(&mut self, key: &str) -> Result<Released, Failure> {
         self.ask("unlock", key)
     }
 
     /// Tries to release what another holds.
-    pub(crate) fn stranger(&mut self, key: &str) -> Result<Released, Failure> {
+    pub fn stranger(&mut self, key: &str) -> Result<Released, Failure> {
         self.ask("stranger", key)
     }
 
     /// Lengthens a lease by hand.
-    pub(crate) fn renew(&mut self, key: &str, lease: Duration) -> Result<(), Failure> {
+    pub fn renew(&mut self, key: &str, lease: Duration) -> Result<(), Failure> {
         #[derive(Deserialize)]
         struct Renewed {
             renewed: bool,
@@ -134,13 +139,13 @@ impl Driver {
     }
 
     /// Sends a command.
-    pub(crate) fn tell(&mut self, command: &str) -> Result<(), Failure> {
+    pub fn tell(&mut self, command: &str) -> Result<(), Failure> {
         self.told = command.to_owned();
         writeln!(self.commands, "{command}").map_err(|error| format!("{} is gone: {error}", self.peer.name).into())
     }
 
     /// The answer to the oldest command without one, which takes at most this by itself.
-    pub(crate) fn answer<T: DeserializeOwned>(&mut self, takes: Duration) -> Result<T, Failure> {
+    pub fn answer<T: DeserializeOwned>(&mut self, takes: Duration) -> Result<T, Failure> {
         let line = self.answers.recv_timeout(takes + PATIENCE);
         let line = line.map_err(|error| format!("{} does not answer {:?}: {error}", self.peer.name, self.told))?;
         serde_json::from_str(&line)
@@ -148,7 +153,7 @@ impl Driver {
     }
 
     /// Kills it, as a machine that loses power would.
-    pub(crate) fn kill(&mut self) -> Result<(), Failure> {
+    pub fn kill(&mut self) -> Result<(), Failure> {
         self.process.kill()?;
         self.process.wait()?;
         Ok(())

@@ -2,18 +2,14 @@
 
 mod bench;
 mod cases;
-mod clock;
-mod driver;
 mod encounter;
 mod monitor;
-mod ours;
-mod peer;
 mod table;
 mod trial;
 
 use std::process::ExitCode;
 
-use leasehold_faults::Failure;
+use leasehold_interop::{Failure, clock, driver, ours, peer};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

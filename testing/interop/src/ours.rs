@@ -16,7 +16,7 @@ use crate::clock::now_us;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Obeys until standard input ends.
-pub(crate) fn drive(arguments: &[String]) -> Result<(), Failure> {
+pub fn drive(arguments: &[String]) -> Result<(), Failure> {
     let [layout, ports, keep_ms] = arguments else { return Err("drive LAYOUT PORT[,PORT…] KEEP_MS".into()) };
     let places: Vec<String> = ports.split(',').map(|port| format!("127.0.0.1:{port}")).collect();
     let url = match &places[..] {
@@ -53,6 +53,7 @@ impl Ours {
             ["unlock", name] => self.unlock(name).await,
             ["stranger", name] => self.stranger(name).await,
             ["token", name] => self.token(name).await,
+            ["turns", name, span, _] => self.turns(name, millis(span)?).await,
             ["count", name, file, span, workers, lease] => {
                 let lock = (*name != "-").then(|| self.with_lease(name, millis(lease).unwrap_or_default()));
                 count(lock, file, millis(span)?, workers.parse()?).await
@@ -102,6 +103,17 @@ impl Ours {
             Err(error) => return Err(error.into()),
         };
         Ok(json!({"released": released, "from_us": from, "at_us": now_us()}))
+    }
+
+    async fn turns(&self, name: &str, span: Duration) -> Result<Value, Failure> {
+        let (lock, end) = (self.client.lock(name), Instant::now() + span);
+        let mut turns = Vec::new();
+        while Instant::now() < end {
+            let guard = lock.acquire().await?;
+            turns.push([now_us(), now_us()]);
+            guard.release().await?;
+        }
+        Ok(json!({"turns": turns}))
     }
 
     async fn token(&self, name: &str) -> Result<Value, Failure> {

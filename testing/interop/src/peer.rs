@@ -1,4 +1,4 @@
-//! The participants: each library, how its driver is started, and what the cases must know about it.
+//! Who takes part: each library, how its driver is started, and what has to be known of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,40 +11,43 @@ const BUILT: &str = "LEASEHOLD_INTEROP";
 
 /// A lock library.
 #[derive(Clone, Copy)]
-pub(crate) struct Peer {
-    pub(crate) name: &'static str,
+pub struct Peer {
+    /// The library's name, with its major version where there are two.
+    pub name: &'static str,
     /// What has to be installed for it, by the word that `LEASEHOLD_REQUIRE` has for it.
-    pub(crate) needs: Tool,
+    pub needs: Tool,
     /// What the library writes before a name to make the key.
-    pub(crate) prefix: &'static str,
+    pub prefix: &'static str,
     /// What is at the key.
-    pub(crate) layout: &'static str,
+    pub layout: &'static str,
     /// Whether it keeps a lock alive by itself.
-    pub(crate) watchdog: bool,
-    pub(crate) waits: Waits,
+    pub watchdog: bool,
+    /// How it learns that a lock became free.
+    pub waits: Waits,
     /// How many servers it is meant to have.
-    pub(crate) servers: usize,
-    /// Planted: a suffix for every name, so that it shares no locks.
-    pub(crate) behind: &'static str,
-    /// Where the drivers were built, and the layout.
-    command: fn(&Path, &str) -> Command,
+    pub servers: usize,
+    /// Planted: what it writes behind every name, so that nobody shares its locks.
+    pub behind: &'static str,
+    /// Makes its driver's command of where the drivers were built and of the layout.
+    pub command: fn(&Path, &str) -> Command,
 }
 
 /// How a library learns that a lock became free.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// It subscribes to a channel, and tries once more before it sleeps.
+pub enum Waits {
+    /// It subscribes to a channel, and asks once more before it sleeps.
     Subscribed,
-    /// It polls, with pauses of at most this.
+    /// It asks again, after pauses of at most this.
     Asking(Duration),
-    /// It sleeps until a list gets an element, or until its own time is up.
+    /// It sleeps until somebody writes into a list, or until its own time is up.
     Signalled,
 }
 
 /// A toolchain.
 #[derive(Clone, Copy)]
-pub(crate) struct Tool {
-    pub(crate) word: &'static str,
+pub struct Tool {
+    /// The word that `LEASEHOLD_REQUIRE` has for it.
+    pub word: &'static str,
     programs: &'static [&'static str],
 }
 
@@ -54,11 +57,11 @@ const PYTHON: Tool = Tool { word: "python", programs: &["python3"] };
 const GO: Tool = Tool { word: "go", programs: &["go"] };
 const NODE: Tool = Tool { word: "node", programs: &["node", "npm"] };
 
-/// leasehold's longest pause without a notification of the release.
+/// The longest pause of leasehold where nobody tells of a release.
 const SPINNING: Duration = Duration::from_millis(400);
 
 /// Every library but ours.
-pub(crate) const PEERS: &[Peer] = &[
+pub const PEERS: &[Peer] = &[
     Peer {
         name: "redisson-4",
         needs: JAVA,
@@ -172,15 +175,15 @@ pub(crate) const PEERS: &[Peer] = &[
 ];
 
 impl Peer {
-    /// leasehold itself, as the other side needs it: this program, as a driver.
-    pub(crate) fn leasehold(other: &Self) -> Self {
+    /// leasehold itself, as the other one needs it: this very program, told to be a driver.
+    pub fn leasehold(other: &Self) -> Self {
         let (layout, servers) = (other.layout, other.servers);
         let command = |_: &Path, layout: &str| {
             let mut command = Command::new(std::env::current_exe().unwrap_or_default());
             command.args(["drive", layout]);
             command
         };
-        // Libraries with the plain layout do not announce a release.
+        // Those who use the plain layout tell nobody of a release.
         let waits = if layout == "plain" { Waits::Asking(SPINNING) } else { Waits::Subscribed };
         Self {
             name: "leasehold",
@@ -196,25 +199,25 @@ impl Peer {
     }
 
     /// The one of that name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         PEERS.iter().find(|peer| peer.name == name).copied()
     }
 
     /// Redisson, compiled as far as Java can.
-    pub(crate) fn measured_redisson() -> Option<Self> {
+    pub fn measured_redisson() -> Option<Self> {
         let command = |built: &Path, _: &str| with_redisson(Command::new("java"), &built.join("redisson-4"));
         Self::named("redisson-4").map(|redisson| Self { command, ..redisson })
     }
 
     /// Its driver, not yet started.
-    pub(crate) fn command(&self) -> Result<Command, Failure> {
+    pub fn command(&self) -> Result<Command, Failure> {
         let built = std::env::var_os(BUILT).map(PathBuf::from).unwrap_or_default();
         let built = built.canonicalize().map_err(|_| "the drivers are not built; say testing/interop/run")?;
         Ok((self.command)(&built, self.layout))
     }
 
     /// By which name the library calls that key.
-    pub(crate) fn name_of(&self, key: &str) -> Result<String, Failure> {
+    pub fn name_of(&self, key: &str) -> Result<String, Failure> {
         let name = key.strip_prefix(self.prefix).ok_or_else(|| format!("{} cannot have the key {key}", self.name))?;
         Ok(format!("{name}{}", self.behind))
     }
@@ -222,7 +225,7 @@ impl Peer {
 
 impl Tool {
     /// The first of its programs that is not on the path.
-    pub(crate) fn missing(&self) -> Option<&'static str> {
+    pub fn missing(&self) -> Option<&'static str> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let there = |program: &&&str| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
         self.programs.iter().find(there).copied()

@@ -16,7 +16,8 @@ const answer = (fields) => process.stdout.write(JSON.stringify(fields) + '\n')
 export const versionOf = (library) => JSON.parse(readFileSync(new URL(`./node_modules/${library}/package.json`, import.meta.url))).version.replace(/^v/, '')
 
 // Does what standard input says until it ends. A peer has `acquire(name, leaseMs, waitMs)`, which resolves to a handle or null, `release(handle)`,
-// which resolves to whether the lock was still ours (null where the library does not say), `renew(handle, leaseMs)` and `stranger(name)`.
+// which resolves to whether the lock was still ours (null where the library does not say), `renew(handle, leaseMs)` and `stranger(name)`; for
+// measuring, `solo(name)` has the library's own calls: `take()`, whose result `release` is given.
 export async function serve (peer) {
   const held = new Map()
   const commands = {
@@ -41,6 +42,18 @@ export async function serve (peer) {
       const from = now()
       const released = await peer.stranger(name)
       return { released, from_us: from, at_us: now() }
+    },
+    async solo (name, pairs) {
+      const { take, release } = peer.solo(name)
+      const times = []
+      for (let pair = 0; pair < Number(pairs); pair++) {
+        const from = process.hrtime.bigint()
+        await release(await take())
+        times.push(Number(process.hrtime.bigint() - from) / 1000)
+      }
+      times.sort((a, b) => a - b)
+      const quantile = (q) => times[Math.floor((times.length - 1) * q)]
+      return { p50_us: quantile(0.5), p99_us: quantile(0.99) }
     },
     async count (name, file, forMs, workers, leaseMs) {
       const end = now() + Number(forMs) * 1000

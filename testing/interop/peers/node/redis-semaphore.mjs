@@ -24,6 +24,10 @@ await serve({
     return await mutex.tryAcquire() ? mutex : null
   },
   release: (mutex) => mutex.release().then(() => null),
+  solo: (name) => {
+    const mutex = new Mutex(client, name)
+    return { take: () => mutex.acquire(), release: () => mutex.release() }
+  },
   renew: () => { throw new Error('redis-semaphore lengthens by itself only') },
   stranger: (name) => new Mutex(client, name, { identifier: 'stranger', acquiredExternally: true }).release().then(() => null)
 })

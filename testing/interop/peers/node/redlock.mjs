@@ -8,6 +8,7 @@ const [ports, keepMs] = [process.argv[2].split(',').map(Number), Number(process.
 const redlock = new Redlock(ports.map((port) => new Redis(port)))
 // Its settings of tries are a number, not a time: so many fit into a wait at the longest pause, one more than that are made.
 const LONGEST_PAUSE_MS = 300
+const SOLO_LEASE_MS = 30_000
 
 // Not to get, to release or to lengthen it is an answer; the rest are faults.
 const unless = (failed) => (error) => {
@@ -41,6 +42,8 @@ await serve({
   version: versionOf('redlock'),
   acquire: (name, leaseMs, waitMs) => leaseMs === 0 ? kept(name) : within(waitMs, leaseMs, name),
   release: (lock) => Promise.resolve(lock.release({ retryCount: 0 })).then(() => true).catch(unless(false)),
+  // Its `using`, which keeps a lock alive, would cost more.
+  solo: (name) => ({ take: () => redlock.acquire([name], SOLO_LEASE_MS), release: (lock) => lock.release() }),
   renew: async (lock, leaseMs) => { Object.assign(lock, await lock.extend(leaseMs)); return true },
   stranger: (name) => redlock.release(new Lock(redlock, [name], 'stranger', [], Date.now() + 1000), { retryCount: 0 }).then(() => true).catch(unless(false))
 })

@@ -36,6 +36,10 @@ class Peer:
         """Whether it was lengthened."""
         raise NotImplementedError
 
+    def solo(self, name):
+        """For measuring, the library's own calls that take and release it."""
+        raise NotImplementedError
+
     def stranger(self, name):
         """Whether one who does not hold the lock could release it."""
         raise NotImplementedError
@@ -70,6 +74,17 @@ class Driver:
         since = now_us()
         released = self.peer.stranger(name)
         return {"released": released, "from_us": since, "at_us": now_us()}
+
+    def solo(self, name, pairs):
+        take, release = self.peer.solo(name)
+        times = []
+        for _ in range(int(pairs)):
+            since = time.monotonic_ns()
+            take()
+            release()
+            times.append(time.monotonic_ns() - since)
+        times.sort()
+        return {f"p{percent}_us": times[(len(times) - 1) * percent // 100] / 1000 for percent in (50, 99)}
 
     def count(self, name, file, for_ms, workers, lease_ms):
         end = time.monotonic() + int(for_ms) / 1000
@@ -116,12 +131,12 @@ def answer(fields):
 
 
 def serve(make_peer):
-    """Does what standard input says until it ends; `make_peer` is given the port and the kept lease."""
+    """Does what standard input says until it ends; `make_peer` is given the ports and the kept lease."""
     # That a lock is busy is no news here.
     logging.disable(logging.WARNING)
-    peer = make_peer(int(sys.argv[1]), int(sys.argv[2]))
+    peer = make_peer([int(port) for port in sys.argv[1].split(",")], int(sys.argv[2]))
     driver = Driver(peer)
-    commands = {name: getattr(driver, name) for name in ("lock", "unlock", "renew", "stranger", "count")}
+    commands = {name: getattr(driver, name) for name in ("lock", "unlock", "renew", "stranger", "solo", "count")}
     answer({"ready": True, "library": peer.library, "version": peer.version})
     for line in sys.stdin:
         command, *arguments = line.split()

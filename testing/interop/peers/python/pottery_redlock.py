@@ -1,4 +1,4 @@
-"""Drives pottery's Redlock, over one server, as ../PROTOCOL.md says. It has no watchdog, and asks again after up to 200 ms."""
+"""Drives pottery's Redlock, over one server or several, as ../PROTOCOL.md says. It has no watchdog, and asks again after up to 200 ms."""
 
 from importlib.metadata import version
 
@@ -14,13 +14,13 @@ EXTENSIONS = 100
 class Pottery(driver.Peer):
     library, version = "pottery", version("pottery")
 
-    def __init__(self, port, _keep_ms):
-        self.client = redis.Redis(port=port)
+    def __init__(self, ports, _keep_ms):
+        self.clients = {redis.Redis(port=port) for port in ports}
 
     def handle(self, name, lease_ms):
         if lease_ms == 0:
             raise NotImplementedError("pottery keeps no lock alive")
-        return pottery.Redlock(key=name, masters={self.client}, auto_release_time=lease_ms / 1000, num_extensions=EXTENSIONS)
+        return pottery.Redlock(key=name, masters=self.clients, auto_release_time=lease_ms / 1000, num_extensions=EXTENSIONS)
 
     def acquire(self, handle, wait_ms):
         if wait_ms == 0:
@@ -37,6 +37,11 @@ class Pottery(driver.Peer):
     def renew(self, handle, _lease_ms):
         handle.extend()
         return True
+
+    def solo(self, name):
+        # Ten seconds, as it has it where nothing else is said.
+        handle = pottery.Redlock(key=name, masters=self.clients)
+        return handle.acquire, handle.release
 
     def stranger(self, name):
         return self.release(self.handle(name, 1000))

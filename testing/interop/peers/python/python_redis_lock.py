@@ -13,7 +13,8 @@ class PythonRedisLock(driver.Peer):
     # A library that does not use its list of signals does not wake it: only its own time limit does.
     patience_ms = 1000
 
-    def __init__(self, port, keep_ms):
+    def __init__(self, ports, keep_ms):
+        (port,) = ports
         # It blocks on the server for as long as it waits: redis-py's own limit of five seconds would break in, and send the same again.
         self.client = redis.StrictRedis(port=port, socket_timeout=None)
         self.keep_ms = keep_ms

@@ -7,11 +7,14 @@ from redis.exceptions import LockError
 
 import driver
 
+SOLO_LEASE_MS = 30_000
+
 
 class RedisPy(driver.Peer):
     library, version = "redis-py", version("redis")
 
-    def __init__(self, port, _keep_ms):
+    def __init__(self, ports, _keep_ms):
+        (port,) = ports
         self.client = redis.Redis(port=port)
 
     def handle(self, name, lease_ms):
@@ -33,6 +36,10 @@ class RedisPy(driver.Peer):
 
     def renew(self, handle, lease_ms):
         return handle.extend(lease_ms / 1000, replace_ttl=True)
+
+    def solo(self, name):
+        handle = self.handle(name, SOLO_LEASE_MS)
+        return handle.acquire, handle.release
 
     def stranger(self, name):
         handle = self.handle(name, 1000)

@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
@@ -63,6 +64,8 @@ public final class Driver {
                 return count(words[1], Path.of(words[2]), Long.parseLong(words[3]), Integer.parseInt(words[4]), Long.parseLong(words[5]));
             case "token":
                 return token(client.getFencedLock(words[1]));
+            case "solo":
+                return solo(client.getLock(words[1]), Integer.parseInt(words[2]));
             case "bench":
                 return bench(words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]));
             default:
@@ -126,6 +129,22 @@ public final class Driver {
         long value = Long.parseLong(new String(digits.array(), StandardCharsets.US_ASCII));
         Thread.yield();
         counter.write(ByteBuffer.wrap(String.format("%012d", value + 1).getBytes(StandardCharsets.US_ASCII)), 0);
+    }
+
+    private static String solo(RLock lock, int pairs) {
+        long[] nanos = new long[pairs];
+        for (int pair = 0; pair < pairs; pair++) {
+            long from = System.nanoTime();
+            lock.lock();
+            lock.unlock();
+            nanos[pair] = System.nanoTime() - from;
+        }
+        Arrays.sort(nanos);
+        return "\"p50_us\":" + quantile(nanos, 0.5) + ",\"p99_us\":" + quantile(nanos, 0.99);
+    }
+
+    private static double quantile(long[] nanos, double quantile) {
+        return nanos[(int) ((nanos.length - 1) * quantile)] / 1e3;
     }
 
     private String bench(String name, int threads, long seconds) throws Exception {

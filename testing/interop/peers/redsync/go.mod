@@ -5,6 +5,6 @@ go 1.26
 
 require (
 	github.com/go-redsync/redsync/v4 v4.18.1
-	github.com/gomodule/redigo v1.9.3
+	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/sys v0.48.0
 )

@@ -10,14 +10,15 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
-	"github.com/go-redsync/redsync/v4/redis/redigo"
-	"github.com/gomodule/redigo/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,10 +38,7 @@ type driver struct {
 func main() {
 	pools := []redsyncredis.Pool{}
 	for port := range strings.SplitSeq(os.Args[1], ",") {
-		connect := func(limit context.Context) (redis.Conn, error) {
-			return redis.DialContext(limit, "tcp", "127.0.0.1:"+port)
-		}
-		pools = append(pools, redigo.NewPool(&redis.Pool{MaxIdle: 16, DialContext: connect}))
+		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})))
 	}
 	d := driver{sync: redsync.New(pools...), held: map[string]*redsync.Mutex{}}
 	answer(fields{"ready": true, "library": "redsync", "version": version()})
@@ -74,6 +72,11 @@ func (d *driver) run(words []string) (fields, error) {
 	case "count":
 		workers, _ := strconv.Atoi(words[4])
 		return d.count(name, words[2], millis(words[3]), workers, millis(words[5]))
+	case "solo":
+		pairs, _ := strconv.Atoi(words[2])
+		return d.solo(name, pairs)
+	case "turns":
+		return d.turns(name, millis(words[2]), millis(words[3]))
 	}
 	return nil, errors.New("no command " + words[0])
 }
@@ -183,6 +186,41 @@ func (d *driver) countOnce(counter *os.File, name string, lease time.Duration) e
 		return errors.Join(errors.New("the lock was lost while counting"), err)
 	}
 	return nil
+}
+
+// With the expiry that redsync has by itself.
+func (d *driver) solo(name string, pairs int) (fields, error) {
+	mutex := d.sync.NewMutex(name)
+	times := make([]time.Duration, pairs)
+	for pair := range times {
+		from := time.Now()
+		if err := mutex.Lock(); err != nil {
+			return nil, err
+		}
+		if _, err := mutex.Unlock(); err != nil {
+			return nil, err
+		}
+		times[pair] = time.Since(from)
+	}
+	slices.Sort(times)
+	quantile := func(percent int) float64 { return float64(times[(pairs-1)*percent/100]) / 1e3 }
+	return fields{"p50_us": quantile(50), "p99_us": quantile(99)}, nil
+}
+
+func (d *driver) turns(name string, span, poll time.Duration) (fields, error) {
+	mutex := d.sync.NewMutex(name, redsync.WithTries(tries), redsync.WithRetryDelay(poll))
+	turns := [][2]int64{}
+	for end := time.Now().Add(span); time.Now().Before(end); {
+		if err := mutex.Lock(); err != nil {
+			return nil, err
+		}
+		at := now()
+		turns = append(turns, [2]int64{at, now()})
+		if _, err := mutex.Unlock(); err != nil {
+			return nil, err
+		}
+	}
+	return fields{"turns": turns}, nil
 }
 
 func addOne(counter *os.File) error {
