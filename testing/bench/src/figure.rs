@@ -51,6 +51,27 @@ impl Figure {
         Self { spread: Some((sample.smallest(), sample.largest())), ..self }
     }
 
+    /// Whether it is a time for the record, as the tables of rounds have it too.
+    pub(crate) fn is_in_a_table(&self) -> bool {
+        self.unit == "us" && matches!(self.bound, Bound::Told)
+    }
+
+    /// As a row of a table in Markdown.
+    pub(crate) fn row(&self) -> String {
+        let bound = match self.bound {
+            Bound::AtMost(bound) => format!("at most {bound}"),
+            Bound::AtLeast(bound) => format!("at least {bound}"),
+            Bound::Told => String::new(),
+        };
+        let verdict = match self.bound {
+            Bound::Told => "",
+            _ if self.is_met() => "kept",
+            _ => "**missed**",
+        };
+        let value = format!("{:.2} {}", self.value, self.unit);
+        format!("| {} | {} | {bound} | {verdict} |", self.what, value.trim_end())
+    }
+
     pub(crate) fn is_met(&self) -> bool {
         match self.bound {
             Bound::AtMost(bound) => self.value <= bound,

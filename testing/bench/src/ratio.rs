@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Values of the same thing, one a round, in order of size.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample(Vec<f64>);
@@ -21,12 +23,6 @@ impl Sample {
         self.0[self.0.len() / 2]
     }
 
-    /// Each of them shared by the processors of this machine.
-    pub(crate) fn shared(&self) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self(self.0.iter().map(|value| value / processors as f64).collect())
-    }
-
     pub(crate) fn smallest(&self) -> f64 {
         self.0[0]
     }
@@ -39,7 +35,7 @@ impl Sample {
 /// Things to be measured side by side, each giving one number a round.
 pub(crate) struct SideBySide<'a> {
     unit: &'static str,
-    things: Vec<(&'static str, Measure<'a>)>,
+    things: Vec<(String, Measure<'a>)>,
 }
 
 type Measure<'a> = Box<dyn FnMut() -> f64 + 'a>;
@@ -50,8 +46,8 @@ impl<'a> SideBySide<'a> {
     }
 
     /// One more of them. The first is what the others are compared with in print.
-    pub(crate) fn thing(mut self, name: &'static str, measure: impl FnMut() -> f64 + 'a) -> Self {
-        self.things.push((name, Box::new(measure)));
+    pub(crate) fn thing(mut self, name: impl Into<String>, measure: impl FnMut() -> f64 + 'a) -> Self {
+        self.things.push((name.into(), Box::new(measure)));
         self
     }
 
@@ -66,30 +62,53 @@ impl<'a> SideBySide<'a> {
                 }
             }
         }
-        let names = self.things.iter().map(|(name, _)| *name).collect();
-        let rounds = Rounds { unit: self.unit, names, values };
+        let names = self.things.into_iter().map(|(name, _)| name).collect();
+        let rounds = Rounds { unit: self.unit.to_owned(), names, values };
         eprintln!("{rounds}");
         rounds
     }
 }
 
 /// What came of it: for each thing a value a round.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Rounds {
-    unit: &'static str,
-    names: Vec<&'static str>,
+    unit: String,
+    names: Vec<String>,
     values: Vec<Vec<f64>>,
 }
 
+/// One thing in a table.
+pub(crate) struct Row<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) sample: Sample,
+    /// To the first thing, the median of all rounds.
+    pub(crate) ratio: f64,
+}
+
 impl Rounds {
-    /// As another process has measured them.
-    pub(crate) fn told(unit: &'static str, names: Vec<&'static str>, values: Vec<Vec<f64>>) -> Self {
-        assert_eq!(names.len(), values.len(), "values for each name");
-        Self { unit, names, values }
+    /// Some of the things, in this order.
+    pub(crate) fn only<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let values = names.iter().map(|name| self.values[self.index(name)].clone()).collect();
+        Self { unit: self.unit.clone(), names, values }
     }
 
-    /// Of each thing, round by round.
-    pub(crate) fn values(&self) -> &[Vec<f64>] {
-        &self.values
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.values[0].len()
+    }
+
+    pub(crate) fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// The table of all things.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let ratio = |name| self.ratio(name, &self.names[0]).median();
+        self.names().map(move |name| Row { name, sample: self.of(name), ratio: ratio(name) })
     }
 
     /// The values of one thing.
@@ -120,7 +139,7 @@ impl Rounds {
 impl fmt::Display for Rounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-        let rounds = self.values[0].len();
+        let rounds = self.count();
         write!(
             f,
             "    {:<width$} {:>14} {:>29} {:>9}",
@@ -129,11 +148,10 @@ impl fmt::Display for Rounds {
             "smallest … largest",
             "ratio"
         )?;
-        for name in &self.names {
-            let (sample, ratio) = (self.of(name), self.ratio(name, self.names[0]));
+        for Row { name, sample, ratio } in self.rows() {
             let (median, least, most) = (sample.median(), sample.smallest(), sample.largest());
             let spread = format!("{least:.3} … {most:.3}");
-            write!(f, "\n    {name:<width$} {median:>14.3} {spread:>29} {:>9.3} {}", ratio.median(), self.unit)?;
+            write!(f, "\n    {name:<width$} {median:>14.3} {spread:>29} {ratio:>9.3} {}", self.unit)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `redis:` on a server of its own: against the same scripts sent bare over the same library, and under many tasks and processes.
+//! `redis:` on a server of its own, under many tasks and with many locks. One task alone is `solo.rs`, several processes are `handoff.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,19 +6,17 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Lock};
 use leasehold_faults::servers;
-use leasehold_redis::{Layout, script_texts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Value};
 use tokio::runtime::Runtime;
 
 use crate::figure::Figure;
 use crate::load::{self, Work, rate_of_lock};
-use crate::program::{bench, number};
 use crate::ratio::SideBySide;
-use crate::single::{take_and_release, times, us};
+use crate::scripts::OwnScripts;
+use crate::socket::BlockingSocket;
 
 const ROUNDS: usize = 9;
-const TIMES: u32 = 5_000;
 const FLEET: usize = 1_000;
 /// Of rslock, which has no default.
 const LEASE: Duration = Duration::from_secs(30);
@@ -26,26 +24,32 @@ const FLEET_ROUND: Duration = Duration::from_secs(1);
 const HELD: usize = 100_000;
 const HELD_FOR: Duration = Duration::from_secs(30);
 
+/// What leasehold sends. Scripts ask for the time as well; clients do so once, when they connect.
+pub(crate) const SENT: &[&str] = &["evalsha", "eval", "subscribe", "unsubscribe", "hello", "client|setinfo"];
+
 /// A server, and what is measured on it.
-struct Place(servers::Redis);
+pub(crate) struct Place(pub(crate) servers::Redis);
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(servers::Redis::start().expect("a server of Redis"))
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.0.address())
     }
 
-    fn client(&self, runtime: &Runtime) -> Client {
+    pub(crate) fn client(&self, runtime: &Runtime) -> Client {
         runtime.block_on(Client::connect(&self.url())).expect("a client")
     }
 
-    /// Commands that clients have sent; what scripts call does not count.
-    fn commands(&self) -> f64 {
-        // Scripts ask for the time as well; clients do so once, when they connect.
-        let sent = ["evalsha", "eval", "subscribe", "unsubscribe", "hello", "client|setinfo"];
+    /// Commands that leasehold has sent; what scripts call does not count.
+    pub(crate) fn commands(&self) -> f64 {
+        self.calls_of(SENT)
+    }
+
+    /// How often the server was given one of these.
+    pub(crate) fn calls_of(&self, sent: &[&str]) -> f64 {
         let calls = |(key, value): &(String, String)| {
             let name = key.strip_prefix("cmdstat_")?;
             sent.contains(&name).then(|| value.strip_prefix("calls=")?.split(',').next()?.parse::<f64>().ok())?
@@ -54,8 +58,8 @@ impl Place {
     }
 }
 
-/// A section of the server's INFO, as pairs.
-fn info(server: &servers::Redis, section: &str) -> Vec<(String, String)> {
+/// A section of what the server tells of itself, as pairs.
+pub(crate) fn info(server: &servers::Redis, section: &str) -> Vec<(String, String)> {
     let said = server.command(&["INFO", section]).expect("an answer");
     let said = said.text().expect("text");
     let pairs = said.lines().filter_map(|line| line.split_once(':'));
@@ -70,16 +74,15 @@ pub(crate) fn cpu(server: &servers::Redis) -> f64 {
     of("used_cpu_user") + of("used_cpu_sys")
 }
 
-/// The store's own scripts, called without a client around them.
+/// The store's own scripts, sent without a client around them over a connection that many tasks share.
 #[derive(Clone)]
 struct Bare {
     connection: MultiplexedConnection,
-    acquire: Arc<str>,
-    release: Arc<str>,
+    scripts: OwnScripts,
 }
 
 /// Connects as the store itself does.
-pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
+async fn connect(url: &str) -> MultiplexedConnection {
     let info = url.into_connection_info().expect("a URL");
     let login = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
     let nodelay = redis::io::tcp::TcpSettings::default().set_nodelay(true);
@@ -90,97 +93,27 @@ pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
     client.get_multiplexed_async_connection_with_config(&config).await.expect("a connection")
 }
 
-/// The digest of a script that the server has from now on.
-pub(crate) async fn load(connection: &mut MultiplexedConnection, text: &str) -> Arc<str> {
-    let mut load = redis::cmd("SCRIPT");
-    match send(connection, load.arg("LOAD").arg(text)).await {
-        Value::BulkString(digest) => String::from_utf8_lossy(&digest).into(),
-        other => panic!("a digest, not {other:?}"),
-    }
-}
-
 /// An answer, which must not be an error.
-pub(crate) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Value {
+async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Value {
     connection.send_packed_command(command).await.and_then(Value::extract_error).expect("an answer")
 }
 
-/// The text of one of the store's scripts.
-pub(crate) fn script(layout: Layout, operation: &str) -> String {
-    script_texts(layout).find(|(name, _)| *name == operation).expect("an operation of the store").1
-}
-
 impl Bare {
-    async fn connect(place: &Place) -> Self {
-        let mut connection = connect(&place.url()).await;
-        let acquire = load(&mut connection, &script(Layout::Redisson, "acquire")).await;
-        let release = load(&mut connection, &script(Layout::Redisson, "release")).await;
-        Self { connection, acquire, release }
-    }
-
-    fn call(digest: &str, name: &str) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(digest).arg(7).arg(name);
-        for part in ["leasehold_fence", "leasehold_lock", "leasehold_line", "leasehold_heard", "redisson_lock_token"] {
-            command.arg(format!("{part}:{{{name}}}"));
-        }
-        command.arg(format!("redisson_lock__channel:{{{name}}}"));
-        command
-    }
-
-    async fn take_and_release(&mut self, name: &str, number: u64) -> Duration {
-        let began = Instant::now();
-        let owner = format!("00000000-0000-0000-0000-000000000001:{number}");
-        let mut take = Self::call(&self.acquire, name);
-        take.arg(format!("p{owner}")).arg(&owner).arg(30_000).arg(1).arg(0).arg(1_u64 << 53);
-        let taken = send(&mut self.connection, take.arg("1").arg(0).arg("1\nhost\n").arg(0).arg(0)).await;
+    async fn take_and_release(&mut self) {
+        let taken = send(&mut self.connection, &self.scripts.acquire(false)).await;
         let fence = match &taken {
             Value::Array(parts) => match &parts[..] {
                 [_, _, Value::Array(grant)] => match grant[0] {
-                    Value::Int(fence) => fence,
+                    Value::Int(fence) => fence as u64,
                     _ => panic!("a fence in {taken:?}"),
                 },
                 _ => panic!("a grant, not {taken:?}"),
             },
             _ => panic!("a grant, not {taken:?}"),
         };
-        let mut give = Self::call(&self.release, name);
-        give.arg(name).arg(format!("p{owner}")).arg(&owner).arg("hold").arg(fence).arg("").arg(0).arg("1").arg(0);
-        let given = send(&mut self.connection, &give).await;
+        let given = send(&mut self.connection, &self.scripts.release(fence, false)).await;
         assert!(matches!(&given, Value::Array(parts) if parts.len() == 3), "{given:?}");
-        began.elapsed()
     }
-}
-
-/// Take and release by one task, beside the same two scripts called bare.
-pub(crate) fn solo() -> Vec<Figure> {
-    let (place, runtime) = (Place::new(), load::runtime());
-    let lock = place.client(&runtime).lock("alone");
-    let mut bare = runtime.block_on(Bare::connect(&place));
-    let mut number = 0;
-    let before = place.commands();
-    let asked = runtime.block_on(async {
-        for _ in 0..TIMES {
-            take_and_release(&lock).await;
-        }
-        f64::from(TIMES)
-    });
-    let commands = (place.commands() - before) / asked;
-    let rounds = SideBySide::new("us")
-        .thing("bare", || {
-            let next = async || {
-                number += 1;
-                bare.take_and_release("bare", number).await
-            };
-            us(&runtime.block_on(times(TIMES, next)), 0.5)
-        })
-        .thing("redis:", || us(&runtime.block_on(times(TIMES, async || take_and_release(&lock).await)), 0.5))
-        .run(ROUNDS);
-    vec![
-        Figure::median("redis: take and release, median", &rounds.of("redis:"), "us"),
-        Figure::median("the same two scripts called bare, median", &rounds.of("bare"), "us"),
-        Figure::median("ratio", &rounds.ratio("redis:", "bare"), "").at_most(1.15),
-        Figure::told("client commands for a take and a release", commands, "").at_most(2.01),
-    ]
 }
 
 /// A thousand tasks on names of their own over one connection, beside the same scripts sent bare and pipelined, and beside rslock.
@@ -188,16 +121,18 @@ pub(crate) fn fleet() -> Vec<Figure> {
     let (place, runtime) = (Place::new(), load::runtime());
     let client = place.client(&runtime);
     let plain = runtime.block_on(Client::connect(&format!("{}?layout=plain", place.url()))).expect("a client");
-    let bare = runtime.block_on(Bare::connect(&place));
+    let (bare, digests) =
+        (runtime.block_on(connect(&place.url())), OwnScripts::digests(&mut BlockingSocket::connect(place.0.address())));
     let rslock = rslock::LockManager::new(vec![place.url()]);
     let rounds = SideBySide::new("/s")
         .thing("bare", || {
             rate(&runtime, |task, stop, count| {
-                let mut bare = bare.clone();
+                let scripts = OwnScripts::of(digests.clone(), &format!("bare-{task}"), task as u64);
+                let mut bare = Bare { connection: bare.clone(), scripts };
                 async move {
-                    let name = format!("bare-{task}");
                     while !stop.load(Ordering::Relaxed) {
-                        bare.take_and_release(&name, count.fetch_add(1, Ordering::Relaxed)).await;
+                        bare.take_and_release().await;
+                        count.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             })
@@ -228,7 +163,7 @@ pub(crate) fn fleet() -> Vec<Figure> {
     ]
 }
 
-/// Acquires and releases uncontended locks.
+/// Takes and releases of locks that nobody else wants.
 fn rate_of_locks(runtime: &Runtime, lock: impl Fn(usize) -> Lock) -> f64 {
     rate(runtime, |task, stop, count| {
         let lock = lock(task);
@@ -264,24 +199,6 @@ pub(crate) fn hot() -> Vec<Figure> {
     let lock = place.client(&runtime).lock("hot");
     let rounds = SideBySide::new("/s").thing("redis:", || rate_of_lock(&runtime, &lock, Work::Yield)).run(ROUNDS);
     vec![Figure::median("redis: 64 tasks on one name, grants", &rounds.of("redis:"), "/s")]
-}
-
-/// Processes on one name: how fast it goes from one to the next, and what it costs the server.
-pub(crate) fn crowd() -> Vec<Figure> {
-    let mut figures = Vec::new();
-    for processes in ["2", "8", "32"] {
-        let place = Place::new();
-        let before = place.commands();
-        let options = ["--workload", "crowd", "--processes", processes, "--for", "5s"];
-        let report = bench(&place.url(), &options);
-        let of = |field: &str| number(&report, field);
-        let commands = (place.commands() - before) / of("ops");
-        figures.push(Figure::told(format!("redis: {processes} processes on one name, grants"), of("ops_per_s"), "/s"));
-        figures.push(Figure::told("from a release to the next grant, median", of("hand_off_p50_us"), "us"));
-        figures.push(Figure::told("share of the slowest process, of the mean", of("smallest_share"), "").at_least(0.5));
-        figures.push(Figure::told("client commands a passing on", commands, "").at_most(4.0));
-    }
-    figures
 }
 
 /// A hundred thousand locks kept by one process: what it costs the client and the server.

@@ -1,113 +1,124 @@
-//! `redlock:` over five servers against one of them, with servers of the five that cannot be reached, and against the same scripts sent bare.
+//! `redlock-peers`: `redlock:` over five servers against one of them, with servers of the five that cannot be reached, against the same
+//! scripts on bare sockets, and beside other libraries that do Redlock.
 //!
-//! Packets to those servers are dropped in a network namespace of this measurement. Without one, their processes are
-//! stopped instead, which is nearly the same: bytes arrive and are not read.
+//! What is sent to those servers is dropped without a word, in a network of this measurement's own; where none can be had, their
+//! processes are stopped instead, which is all but the same: bytes arrive, and nobody reads them.
 //!
 //! All of it shares the processors of one machine: five servers do five times the work of one, wherever there are fewer than six. So one
 //! server and five are compared a second time with a network of a millisecond before each, where what counts is how often one waits.
 
-use std::cell::Cell;
-use std::future::poll_fn;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::{Client, Lock};
 use leasehold_faults::proxy::Proxy;
 use leasehold_faults::servers::Redis;
 use leasehold_redis::Layout;
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
+use redis::Cmd;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
+use crate::comparison::{Comparison, Effort};
 use crate::figure::Figure;
-use crate::load;
+use crate::peers::Peers;
 use crate::ratio::{Rounds, SideBySide};
-use crate::redis::{connect, cpu, load as load_script, script, send};
-use crate::single::{take_and_release, times, us};
+use crate::redis::cpu;
+use crate::scripts::{FENCE_EPOCH, FENCES, load, script};
+use crate::single::{median, runtime, take_and_release, times, us};
+use crate::socket::BlockingSocket;
 
-/// Marks the measuring process, and says how servers are made silent.
+/// Says that this process is to measure, and how servers are made dark.
 pub(crate) const MEASURE: &str = "--redlock";
 const DROPPED: &str = "dropped";
 const STOPPED: &str = "stopped";
 
-const ROUNDS: usize = 15;
-const TIMES: u32 = 500;
-/// Each of them takes twenty times as long.
-const FAR_TIMES: u32 = 100;
+/// Pairs of one server that take as long as one pair of five, and as one of five that are far away.
+const FIVE_TAKES: u32 = 6;
+const FAR_TAKES: u32 = 30;
 /// How far away a network is, in each direction.
 const FAR: Duration = Duration::from_millis(1);
 /// Short, so that new servers vote soon; nothing is held for so long.
 const QUARANTINE: Duration = Duration::from_secs(2);
 const VOTES_WITHIN: Duration = Duration::from_secs(20);
-/// Waits until every process knows which servers are unreachable.
+/// Until those who cannot be reached are known to all.
 const KNOWN: Duration = Duration::from_secs(3);
 
-const ONE: &str = "one server";
-const FIVE: &str = "five servers";
-const FOUR: &str = "five, one dark";
-const THREE: &str = "five, two dark";
+const ONE: &str = "leasehold, one server (redis:)";
+const FIVE: &str = "leasehold, five servers";
+const FOUR: &str = "leasehold, five servers, one dark";
+const THREE: &str = "leasehold, five servers, two dark";
 const FIVE_BUSY: &str = "processor, five servers";
 const FIVE_ALL_BUSY: &str = "processor, and the client";
-const FAR_ONE: &str = "far away, one server";
-const FAR_FIVE: &str = "far away, five servers";
-const BARE_ONE: &str = "bare, one";
-const BARE_THREE: &str = "bare, three at once";
-const BARE_FIVE: &str = "bare, three of five";
-/// What is compared stands side by side.
-const THINGS: [&str; 11] =
-    [BARE_ONE, ONE, FIVE, FIVE_BUSY, FIVE_ALL_BUSY, FOUR, THREE, BARE_THREE, BARE_FIVE, FAR_ONE, FAR_FIVE];
+const FAR_ONE: &str = "leasehold, one server (redis:), 1 ms away";
+const FAR_FIVE: &str = "leasehold, five servers, 1 ms away";
+const BARE_ONE: &str = "leasehold's scripts bare, one server";
+const BARE_THREE: &str = "leasehold's scripts bare, three at once";
+const BARE_FIVE: &str = "leasehold's scripts bare, three of five";
+/// Other libraries, and over how many servers.
+const PEERS: [(&str, usize); 6] =
+    [("redsync", 3), ("redsync", 5), ("node-redlock", 3), ("node-redlock", 5), ("pottery", 3), ("pottery", 5)];
 
-/// Sets up routing rules in a new network namespace, then runs the rest of the line.
+/// Gives a new network a way to itself that obeys rules, then runs the rest of the line.
 const ENTER: &str = r#"ip link set lo up && echo 0 >/proc/sys/net/ipv4/conf/lo/disable_policy && ip xfrm policy flush && exec "$0" "$@""#;
 
 /// Take and release over five servers, all of them well, and with one or two that cannot be reached.
-pub(crate) fn latency() -> Vec<Figure> {
-    let rounds = measured();
+pub(crate) fn redlock(effort: Effort) -> Comparison {
+    let Measured { rounds, peers, ignored } = measured(effort);
     let figure = |what: &str, name| Figure::median(what, &rounds.of(name), "us");
     let ratio = |what: &str, a, b| Figure::median(what, &rounds.ratio(a, b), "");
-    vec![
+    let figures = vec![
         figure("redis: one server, plain, 1 ms away: take and release, median", FAR_ONE),
         figure("redlock: five servers, 1 ms away", FAR_FIVE),
-        ratio("five servers, a network of 1 ms away, ratio to one server", FAR_FIVE, FAR_ONE).at_most(1.4),
+        ratio("five servers, a network of 1 ms away, ratio to one server", FAR_FIVE, FAR_ONE).at_most(1.15),
         figure("redis: one server, plain: take and release, median", ONE),
         figure("redlock: five servers", FIVE),
-        ratio("five servers, on this machine, ratio to one server", FIVE, ONE).at_most(1.4),
+        figure("the same scripts bare, at once to five, three awaited", BARE_FIVE),
+        ratio("redlock: five servers, ratio to bare, three of five", FIVE, BARE_FIVE).at_most(1.15),
+        ratio("five servers, on this machine, ratio to one server", FIVE, ONE),
+        figure("the same scripts bare, to one", BARE_ONE),
+        ratio("what this machine gives: bare, three of five to one", BARE_FIVE, BARE_ONE),
         figure("processor that the five servers use for one take and release", FIVE_BUSY),
         figure("processor that they and the client use for it", FIVE_ALL_BUSY),
-        Figure::median(
-            "the servers' alone, shared by this machine's processors, ratio to one server: no client gets below it",
-            &rounds.ratio(FIVE_BUSY, ONE).shared(),
-            "",
-        ),
-        figure("the same scripts bare, to one", BARE_ONE),
-        figure("the same scripts bare, at once to five, three awaited", BARE_FIVE),
-        ratio("what this machine gives: bare, three of five to one", BARE_FIVE, BARE_ONE),
-        ratio("redlock: five servers, ratio to bare, three of five", FIVE, BARE_FIVE),
         figure("redlock: one of five dark", FOUR),
-        ratio("ratio to five that are well", FOUR, FIVE).at_most(1.15),
+        ratio("redlock: one of five dark, ratio to five that are well", FOUR, FIVE).at_most(1.15),
         figure("redlock: two of five dark", THREE),
         figure("the same scripts bare, at once to three, all awaited", BARE_THREE),
-        ratio("ratio", THREE, BARE_THREE).at_most(1.1),
-    ]
+        ratio("redlock: two of five dark, ratio to bare, three at once", THREE, BARE_THREE).at_most(1.1),
+    ];
+    let here = [BARE_FIVE, BARE_THREE, BARE_ONE, FIVE, FOUR, THREE, ONE].into_iter();
+    let here = rounds.only(here.chain(peers.iter().map(String::as_str)));
+    let tables = vec![
+        ("Redlock, servers on the same machine".into(), here),
+        ("Redlock, servers behind a network of 1 ms in each direction".into(), rounds.only([FAR_ONE, FAR_FIVE])),
+    ];
+    Comparison { tables, figures, ignored }
 }
 
-/// Marks a process that measures in a network namespace of its own, or without one.
-fn measured() -> Rounds {
+/// What the process says that measures.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    rounds: Rounds,
+    peers: Vec<String>,
+    ignored: Vec<String>,
+}
+
+/// What a process says that measures in a network of its own, or without one.
+fn measured(effort: Effort) -> Measured {
     let networks = [&["unshare", "--net"][..], &["unshare", "--map-root-user", "--net"]];
     let entered = networks
         .into_iter()
         .find(|network| enter(network, &["true".into()]).output().is_ok_and(|ran| ran.status.success()));
     let this = std::env::current_exe().expect("the path of this program").display().to_string();
+    let told = |how: &str| [MEASURE, how, &effort.rounds.to_string(), &effort.pairs.to_string()].map(str::to_owned);
     let mut command = match entered {
-        Some(network) => enter(network, &[this, MEASURE.into(), DROPPED.into()]),
+        Some(network) => enter(network, &[&[this][..], &told(DROPPED)].concat()),
         None => {
             eprintln!("    no network of its own can be had: servers are stopped instead");
             let mut command = Command::new(this);
-            command.args([MEASURE, STOPPED]);
+            command.args(told(STOPPED));
             command
         }
     };
@@ -118,7 +129,7 @@ fn measured() -> Rounds {
     let output = child.wait_with_output().expect("it ends");
     drop(until);
     assert!(output.status.success(), "measuring: {}", output.status);
-    Rounds::told("us", THINGS.to_vec(), serde_json::from_slice(&output.stdout).expect("numbers"))
+    serde_json::from_slice(&output.stdout).expect("what was measured")
 }
 
 fn enter(network: &[&str], line: &[String]) -> Command {
@@ -128,14 +139,14 @@ fn enter(network: &[&str], line: &[String]) -> Command {
 }
 
 /// Measures, and prints every round as JSON.
-pub(crate) fn measure(how: &str) {
+pub(crate) fn measure(how: &str, effort: Effort) {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(1);
     });
     let servers: Vec<Redis> = (0..7).map(|_| Redis::start().expect("a server of Redis")).collect();
     let (well, dark) = servers.split_at(5);
-    let runtime = load::runtime();
+    let runtime = runtime();
     let far: Vec<Proxy> = well.iter().map(far_away).collect();
     let one = lock_of(&runtime, well[0].address(), "one");
     let five = lock_over(&runtime, well.iter().map(Redis::address), "five");
@@ -143,7 +154,15 @@ pub(crate) fn measure(how: &str) {
     let three = lock_over(&runtime, well[..3].iter().chain(dark).map(Redis::address), "three");
     let far_one = lock_of(&runtime, far[0].address(), "far one");
     let far_five = lock_over(&runtime, far.iter().map(Proxy::address), "far five");
-    let bare = runtime.block_on(Bare::connect(well));
+    let bare = RefCell::new(Bare::connect(well));
+    let mut peers = Peers::default();
+    for (name, count) in PEERS {
+        let servers: Vec<SocketAddr> = well[..count].iter().map(Redis::address).collect();
+        peers.start(name, &servers, &format!(", {count} servers"));
+    }
+    let (pairs, far_pairs) = ((effort.pairs / FIVE_TAKES).max(1), (effort.pairs / FAR_TAKES).max(1));
+    peers.warm_up(pairs);
+    let titles = peers.titles();
     for server in dark {
         blacken(server, how);
     }
@@ -155,15 +174,15 @@ pub(crate) fn measure(how: &str) {
         });
     }
     let so_often = |count, lock: &Lock| us(&runtime.block_on(times(count, async || take_and_release(lock).await)), 0.5);
-    let (of, of_far) = (|lock: &Lock| so_often(TIMES, lock), |lock: &Lock| so_often(FAR_TIMES, lock));
+    let (of, of_far) = (|lock: &Lock| so_often(pairs, lock), |lock: &Lock| so_often(far_pairs, lock));
     let bare_of = |servers: usize, needed: usize| {
-        let mut bare = bare.first(servers);
-        let took = us(&runtime.block_on(times(TIMES, async || bare.take_and_release(needed).await)), 0.5);
-        runtime.block_on(bare.settle());
+        let mut bare = bare.borrow_mut();
+        let took = median(pairs, || bare.take_and_release(servers, needed));
+        bare.settle();
         took
     };
     let busy = Cell::new(Busy::default());
-    let rounds = SideBySide::new("us")
+    let things = SideBySide::new("us")
         .thing(BARE_ONE, || bare_of(1, 1))
         .thing(ONE, || of(&one))
         .thing(FIVE, || {
@@ -172,16 +191,17 @@ pub(crate) fn measure(how: &str) {
             busy.set(Busy::so_far(well).since(before));
             took
         })
-        .thing(FIVE_BUSY, || busy.get().servers / f64::from(TIMES))
-        .thing(FIVE_ALL_BUSY, || (busy.get().servers + busy.get().client) / f64::from(TIMES))
+        .thing(FIVE_BUSY, || busy.get().servers / f64::from(pairs))
+        .thing(FIVE_ALL_BUSY, || (busy.get().servers + busy.get().client) / f64::from(pairs))
         .thing(FOUR, || of(&four))
         .thing(THREE, || of(&three))
         .thing(BARE_THREE, || bare_of(3, 3))
         .thing(BARE_FIVE, || bare_of(5, 3))
         .thing(FAR_ONE, || of_far(&far_one))
-        .thing(FAR_FIVE, || of_far(&far_five))
-        .run(ROUNDS);
-    println!("{}", serde_json::to_string(rounds.values()).expect("JSON"));
+        .thing(FAR_FIVE, || of_far(&far_five));
+    let rounds = peers.beside(things, pairs).run(effort.rounds);
+    let measured = Measured { rounds, peers: titles, ignored: peers.ignored };
+    println!("{}", serde_json::to_string(&measured).expect("JSON"));
 }
 
 /// Time of processors that was used, in microseconds.
@@ -245,92 +265,76 @@ fn blacken(server: &Redis, how: &str) {
     }
 }
 
-/// The scripts of a vote and of a release, called without anything around them.
-struct Bare {
-    servers: Vec<Server>,
-    /// Under way, and not waited for.
-    late: Vec<Answering>,
-}
+/// The scripts of a vote and of a release, sent to servers from the thread that calls, with nothing around them.
+struct Bare(Vec<Server>);
 
-type Answering = Pin<Box<dyn Future<Output = Value>>>;
-
-#[derive(Clone)]
 struct Server {
-    connection: MultiplexedConnection,
-    vote: Arc<str>,
-    release: Arc<str>,
+    socket: BlockingSocket,
+    vote: String,
+    release: String,
+    /// What was sent, and what has been answered of it.
+    sent: u64,
+    answered: u64,
 }
 
 const CLIENT: &str = "00000000-0000-0000-0000-000000000001";
-/// Where fences begin, in microseconds since 1970, and how many there are in one.
-const FENCE_EPOCH: u64 = 1_577_836_800_000_000;
-const FENCES: u64 = 8;
 
 impl Bare {
-    async fn connect(servers: &[Redis]) -> Self {
-        let mut connected = Vec::new();
-        for server in servers {
-            let mut connection = connect(&format!("redis://{}", server.address())).await;
-            let vote = load_script(&mut connection, &script(Layout::Plain, "vote")).await;
-            let release = load_script(&mut connection, &script(Layout::Plain, "release")).await;
-            connected.push(Server { connection, vote, release });
-        }
-        Self { servers: connected, late: Vec::new() }
+    fn connect(servers: &[Redis]) -> Self {
+        let connect = |server: &Redis| {
+            let mut socket = BlockingSocket::connect(server.address());
+            let [vote, release] =
+                ["vote", "release"].map(|operation| load(&mut socket, &script(Layout::Plain, operation)));
+            Server { socket, vote, release, sent: 0, answered: 0 }
+        };
+        Self(servers.iter().map(connect).collect())
     }
 
-    /// The first of them.
-    fn first(&self, count: usize) -> Self {
-        Self { servers: self.servers[..count].to_vec(), late: Vec::new() }
-    }
-
-    /// Both are sent to every server at once; this many servers must have done each.
-    async fn take_and_release(&mut self, needed: usize) -> Duration {
+    /// Both sent at once to the first servers; so many of them must have done each.
+    fn take_and_release(&mut self, servers: usize, needed: usize) -> Duration {
         let began = Instant::now();
         let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_micros() as u64;
         let fence = (now - FENCE_EPOCH) * FENCES;
         let owner = format!("{CLIENT}:{fence}");
-        self.each(needed, "took", |server| vote(&server.vote, &owner, fence)).await;
-        self.each(needed, "released", |server| release(&server.release, &owner, fence)).await;
+        self.each(servers, needed, |server| vote(&server.vote, &owner, fence));
+        self.each(servers, needed, |server| release(&server.release, &owner, fence));
         began.elapsed()
     }
 
-    /// Waits for all that was not waited for.
-    async fn settle(&mut self) {
-        for call in self.late.drain(..) {
-            call.await;
+    fn each(&mut self, servers: usize, needed: usize, command: impl Fn(&Server) -> Cmd) {
+        let servers = &mut self.0[..servers];
+        for server in &mut *servers {
+            let command = command(server);
+            server.socket.send(&command);
+            server.sent += 1;
+        }
+        while servers.iter().filter(|server| server.answered == server.sent).count() < needed {
+            Server::receive(servers);
         }
     }
 
-    async fn each(&mut self, needed: usize, wanted: &str, command: impl Fn(&Server) -> Cmd) {
-        self.late.retain_mut(|call| call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        let calls = self.servers.iter().map(|server| -> Answering {
-            let (command, mut connection) = (command(server), server.connection.clone());
-            Box::pin(async move { send(&mut connection, &command).await })
-        });
-        let mut calls: Vec<Answering> = calls.collect();
-        let mut done = 0;
-        let all = poll_fn(|task| {
-            calls.retain_mut(|call| match call.as_mut().poll(task) {
-                Poll::Ready(answer) => {
-                    assert!(says(&answer, wanted), "{wanted}, not {answer:?}");
-                    done += 1;
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if done >= needed { Poll::Ready(()) } else { Poll::Pending }
-        });
-        all.await;
-        self.late.append(&mut calls);
+    /// Waits for all that was not waited for.
+    fn settle(&mut self) {
+        while self.0.iter().any(|server| server.answered < server.sent) {
+            Server::receive(&mut self.0);
+        }
     }
 }
 
-fn says(answer: &Value, wanted: &str) -> bool {
-    let word = match answer {
-        Value::Array(parts) => parts.first(),
-        _ => None,
-    };
-    matches!(word, Some(Value::BulkString(word)) if word == wanted.as_bytes())
+impl Server {
+    /// Waits until one of them has answered.
+    fn receive(servers: &mut [Self]) {
+        let mut waits: Vec<PollFd<'_>> =
+            servers.iter().map(|server| PollFd::new(&server.socket, PollFlags::IN)).collect();
+        poll(&mut waits, None).expect("open connections");
+        let ready: Vec<bool> = waits.iter().map(|wait| !wait.revents().is_empty()).collect();
+        for (server, _) in servers.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
+            server.socket.replies(|reply| {
+                assert!(reply.windows(4).any(|word| word == b"took" || word == b"ased"), "{reply:?}");
+                server.answered += 1;
+            });
+        }
+    }
 }
 
 fn keys(command: &mut Cmd) {

@@ -18,11 +18,28 @@ pub(crate) fn runtime() -> Runtime {
 
 /// Times of this many repetitions, in nanoseconds.
 pub(crate) async fn times(count: u32, mut measure: impl AsyncFnMut() -> Duration) -> Histogram<u64> {
-    let mut times = Histogram::<u64>::new(3).expect("a histogram");
+    let mut times = no_times();
     for _ in 0..count {
-        times.record(measure().await.as_nanos() as u64).expect("within bounds");
+        record(&mut times, measure().await);
     }
     times
+}
+
+/// The median of so many repetitions that block, in microseconds.
+pub(crate) fn median(count: u32, mut measure: impl FnMut() -> Duration) -> f64 {
+    let mut times = no_times();
+    for _ in 0..count {
+        record(&mut times, measure());
+    }
+    us(&times, 0.5)
+}
+
+pub(crate) fn no_times() -> Histogram<u64> {
+    Histogram::new(3).expect("a histogram")
+}
+
+pub(crate) fn record(times: &mut Histogram<u64>, took: Duration) {
+    times.record(took.as_nanos() as u64).expect("within bounds");
 }
 
 pub(crate) fn us(times: &Histogram<u64>, quantile: f64) -> f64 {
