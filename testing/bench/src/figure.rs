@@ -53,7 +53,7 @@ impl Figure {
 
     /// Whether it is a time for the record, as the tables of rounds have it too.
     pub(crate) fn is_in_a_table(&self) -> bool {
-        self.unit == "us" && matches!(self.bound, Bound::Told)
+        self.unit == "us" && matches!(self.bound, Bound::None)
     }
 
     /// As a row of a table in Markdown.
@@ -61,10 +61,10 @@ impl Figure {
         let bound = match self.bound {
             Bound::AtMost(bound) => format!("at most {bound}"),
             Bound::AtLeast(bound) => format!("at least {bound}"),
-            Bound::Told => String::new(),
+            Bound::None => String::new(),
         };
         let verdict = match self.bound {
-            Bound::Told => "",
+            Bound::None => "",
             _ if self.is_met() => "kept",
             _ => "**missed**",
         };
