@@ -9,11 +9,11 @@ async fn main() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;
 
     // Waits until the lock is ours; renewed for as long as the guard lives.
-    let guard = client.lock("invoices").label("the example").acquire().await?;
+    let guard = client.lock("invoices")?.label("the example").acquire().await?;
     println!("mine, with fence {} and {:?} left", guard.fence(), guard.time_left());
 
     // Another task finds it busy, and is told by whom.
-    match client.lock("invoices").acquire_within(Duration::from_millis(100)).await? {
+    match client.lock("invoices")?.acquire_within(Duration::from_millis(100)).await? {
         Attempt::Granted(_) => println!("this cannot be"),
         Attempt::Busy(holder) => println!("busy: held by {:?}, fence {:?}", holder.label, holder.fence),
     }
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Error> {
     println!("worked: {total}");
 
     // The same owner takes it again without asking the store.
-    let again = client.lock("invoices").owned_by(guard.owner()).acquire().await?;
+    let again = client.lock("invoices")?.owned_by(guard.owner()).acquire().await?;
     println!("re-entered: {} guards, the same fence {}", again.holds(), again.fence());
     again.release().await?;
 

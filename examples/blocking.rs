@@ -6,7 +6,7 @@ use leasehold::Error;
 use leasehold::blocking::Client;
 
 fn add_one(client: &Client, counter: &AtomicU32) -> Result<(), Error> {
-    let _guard = client.lock("counter").acquire()?;
+    let _guard = client.lock("counter")?.acquire()?;
     // Not one atomic step: only the lock makes it right.
     let before = counter.load(Ordering::Relaxed);
     std::thread::yield_now();
@@ -26,7 +26,7 @@ fn main() -> Result<(), Error> {
     assert_eq!(counter.load(Ordering::Relaxed), 1000);
 
     // A thread that holds the lock takes it again.
-    let outer = client.lock("counter").acquire()?;
+    let outer = client.lock("counter")?.acquire()?;
     add_one(&client, &counter)?;
     outer.release()
 }

@@ -25,12 +25,12 @@ async fn main() -> Result<(), Error> {
     let mut ledger = Ledger::default();
 
     // A fixed lease of 50 ms, and a holder that is busy elsewhere for longer.
-    let slow = client.lock("ledger").lease(Duration::from_millis(50)).acquire().await?;
+    let slow = client.lock("ledger")?.lease(Duration::from_millis(50)).acquire().await?;
     let loss = slow.lost().await;
     println!("the slow holder was told: {loss:?}");
 
     // Meanwhile another one got the lock, with a larger fence, and writes.
-    let quick = client.lock("ledger").acquire().await?;
+    let quick = client.lock("ledger")?.acquire().await?;
     ledger.write(&quick, "by the quick one")?;
 
     // The slow one, had it not listened, would be refused.

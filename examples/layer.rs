@@ -35,8 +35,8 @@ async fn main() -> Result<(), Error> {
         .listener(|event: &Event<'_>| println!("{event:?}"))
         .connect()
         .await?;
-    let guard = client.lock("jobs").acquire().await?;
-    let again = client.lock("jobs").owned_by(guard.owner()).acquire().await?;
+    let guard = client.lock("jobs")?.acquire().await?;
+    let again = client.lock("jobs")?.owned_by(guard.owner()).acquire().await?;
     again.release().await?;
     guard.release().await?;
     println!("{} calls: the clock, one acquire, one release; re-entering cost none", calls.load(Ordering::Relaxed));

@@ -6,7 +6,7 @@
 //! ```
 //! # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
 //! let client = leasehold::Client::connect("memory:").await?;
-//! let guard = client.lock("invoices").acquire().await?;      // waits; kept alive while the guard lives
+//! let guard = client.lock("invoices")?.acquire().await?;      // waits; kept alive while the guard lives
 //! guard.protect(async { /* the work */ }).await?;            // cancelled if the lock is lost
 //! println!("fence {}", guard.fence());                       // for the resource to refuse older holders
 //! guard.release().await?;                                    // or just drop it

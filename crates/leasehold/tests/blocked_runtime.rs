@@ -10,7 +10,7 @@ fn a_runtime_blocked_for_40_s_does_not_lose_a_kept_lease_of_30_s() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = Client::connect("memory:blocked-for-40-s").await.unwrap();
-        let guard = client.lock("kept").keep(Duration::from_secs(30)).acquire().await.unwrap();
+        let guard = client.lock("kept").expect("a name").keep(Duration::from_secs(30)).acquire().await.unwrap();
         let signal = guard.lost_signal();
         std::thread::sleep(Duration::from_secs(40));
         assert!(guard.is_valid(), "the lock was lost");

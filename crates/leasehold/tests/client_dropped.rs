@@ -44,7 +44,7 @@ async fn has_gone(mut gone: UnboundedReceiver<()>) {
 
 async fn others_can_have_it(url: &str) {
     let other = Client::connect(url).await.expect("a store in memory");
-    let attempt = other.lock("a").acquire_within(LONG).await.expect("a store that answers");
+    let attempt = other.lock("a").expect("a name").acquire_within(LONG).await.expect("a store that answers");
     assert!(!attempt.is_busy(), "one lost message, and the lock is held by nobody for 30 s");
 }
 
@@ -55,7 +55,7 @@ async fn a_dropped_guard_is_released_though_the_first_release_is_lost() {
     let (listener, gone) = goes();
     let hook = at_first("release", || Meets::Error(lost(Outcome::NotApplied)));
     let client = hooked(url, hook).listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").acquire().await.unwrap();
+    let guard = client.lock("a").expect("a name").acquire().await.unwrap();
     drop(guard);
     drop(client);
     others_can_have_it(url).await;
@@ -69,7 +69,7 @@ async fn an_unknown_acquire_is_released() {
     let (listener, gone) = goes();
     let hook = at_first("acquire", || Meets::Lost(lost(Outcome::Unknown)));
     let client = hooked(url, hook).listener(listener).connect().await.unwrap();
-    assert!(client.lock("a").try_acquire().await.is_err());
+    assert!(client.lock("a").expect("a name").try_acquire().await.is_err());
     drop(client);
     others_can_have_it(url).await;
     has_gone(gone).await;
@@ -83,7 +83,7 @@ async fn an_unknown_acquire_that_comes_late_is_released() {
     let (listener, gone) = goes();
     let hook = at_first("acquire", move || Meets::Late(500 * MS, lost(Outcome::Unknown), came.clone()));
     let client = hooked(url, hook).listener(listener).connect().await.unwrap();
-    assert!(client.lock("a").try_acquire().await.is_err());
+    assert!(client.lock("a").expect("a name").try_acquire().await.is_err());
     drop(client);
     tokio::task::spawn_blocking(move || comes.recv_timeout(LONG).unwrap()).await.unwrap();
     others_can_have_it(url).await;
@@ -95,7 +95,7 @@ async fn an_unknown_acquire_that_comes_late_is_released() {
 async fn a_client_goes_with_its_last_handle() {
     let (listener, gone) = goes();
     let client = Client::builder("memory:dropped-last").listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").keep(3_000 * MS).acquire().await.unwrap();
+    let guard = client.lock("a").expect("a name").keep(3_000 * MS).acquire().await.unwrap();
     drop(client);
     let still_kept = tokio::time::timeout(4_000 * MS, guard.lost()).await;
     assert!(still_kept.is_err() && guard.is_valid(), "kept as long as its guard lives");
@@ -114,7 +114,7 @@ async fn a_release_that_is_given_up_is_told() {
     };
     let hook = at_first("release", || Meets::Slow(200 * MS));
     let client = hooked("memory:dropped-told", hook).listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").acquire().await.unwrap();
+    let guard = client.lock("a").expect("a name").acquire().await.unwrap();
     tokio::time::sleep(2 * MS).await;
     let mut release = Box::pin(guard.release());
     let begun = std::future::poll_fn(|task| std::task::Poll::Ready(release.as_mut().poll(task))).await;

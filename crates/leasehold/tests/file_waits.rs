@@ -41,11 +41,11 @@ fn waits(lock: impl Into<GroupLock>) -> tokio::task::JoinHandle<(Instant, GroupG
 async fn try_acquire_of_several_names_does_not_wait_behind_a_waiter_of_the_same_client() {
     let bench = Bench::new();
     let (one, two) = (bench.client().await, bench.client().await);
-    let _held = one.lock("a").acquire().await.unwrap();
-    let waiter = waits(two.lock("a"));
+    let _held = one.lock("a").expect("a name").acquire().await.unwrap();
+    let waiter = waits(two.lock("a").expect("a name"));
     tokio::time::sleep(SURE).await;
     // It is answered while the other still waits: whoever waits behind it is answered when it goes.
-    assert!(two.lock_all(["a", "b"]).try_acquire().await.unwrap().is_busy());
+    assert!(two.lock_all(["a", "b"]).expect("a name").try_acquire().await.unwrap().is_busy());
     assert!(!waiter.is_finished());
     waiter.abort();
 }
@@ -55,10 +55,11 @@ async fn a_lock_that_was_made_to_linger_later_is_had_when_it_has_lingered() {
     let bench = Bench::new();
     let (one, two) = (bench.client().await, bench.client().await);
     let owner = Owner::explicit("x").unwrap();
-    let first = one.lock("a").owned_by(&owner).acquire().await.unwrap();
-    let waiter = waits(two.lock("a"));
+    let first = one.lock("a").expect("a name").owned_by(&owner).acquire().await.unwrap();
+    let waiter = waits(two.lock("a").expect("a name"));
     tokio::time::sleep(SURE).await;
-    let second = one.lock("a").owned_by(&owner).at_least(Duration::from_millis(300)).acquire().await.unwrap();
+    let second =
+        one.lock("a").expect("a name").owned_by(&owner).at_least(Duration::from_millis(300)).acquire().await.unwrap();
     let free = Instant::now() + Duration::from_millis(300);
     second.release().await.unwrap();
     first.release().await.unwrap();
@@ -73,10 +74,11 @@ async fn a_lease_that_is_shorter_than_it_was_is_seen_to_end() {
     let bench = Bench::new();
     let (one, other, two) = (bench.client().await, bench.client().await, bench.client().await);
     let owner = Owner::explicit("x").unwrap();
-    let kept = one.lock("a").owned_by(&owner).acquire().await.unwrap();
-    let waiter = waits(two.lock("a"));
+    let kept = one.lock("a").expect("a name").owned_by(&owner).acquire().await.unwrap();
+    let waiter = waits(two.lock("a").expect("a name"));
     tokio::time::sleep(SURE).await;
-    let fixed = other.lock("a").owned_by(&owner).lease(Duration::from_secs(1)).acquire().await.unwrap();
+    let fixed =
+        other.lock("a").expect("a name").owned_by(&owner).lease(Duration::from_secs(1)).acquire().await.unwrap();
     let free = Instant::now() + Duration::from_secs(1);
     kept.release().await.unwrap();
     std::mem::forget(fixed);
@@ -91,14 +93,14 @@ async fn a_group_that_follows_one_that_was_sure_sees_a_release() {
     let bench = Bench::new();
     let (one, two) = (bench.client().await, bench.client().await);
     let deaf = bench.client().await;
-    let held = one.lock("a").acquire().await.unwrap();
+    let held = one.lock("a").expect("a name").acquire().await.unwrap();
     // The first in line, whose task never acts on its hint.
-    let lock = deaf.lock("a");
+    let lock = deaf.lock("a").expect("a name");
     let mut first = Box::pin(lock.acquire());
     assert!(tokio::time::timeout(Duration::from_millis(200), &mut first).await.is_err());
-    let waiter = waits(two.lock("a"));
+    let waiter = waits(two.lock("a").expect("a name"));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let group = waits(two.lock_all(["a", "b"]));
+    let group = waits(two.lock_all(["a", "b"]).expect("a name"));
     tokio::time::sleep(SURE).await;
     waiter.abort();
     // It asks for itself once.

@@ -53,7 +53,9 @@ async fn share(url: &str, names: &[&str]) -> (u32, u32) {
     let (near, away) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut tasks = Vec::new();
     for _ in 0..8 {
-        for (lock, count) in [(one.lock_all(names), near.clone()), (two.lock_all(["a"]), away.clone())] {
+        for (lock, count) in
+            [(one.lock_all(names).expect("a name"), near.clone()), (two.lock_all(["a"]).expect("a name"), away.clone())]
+        {
             tasks.push(tokio::spawn(async move {
                 loop {
                     let guard = lock.clone().budget(Duration::ZERO).acquire().await.unwrap();

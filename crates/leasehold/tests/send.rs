@@ -37,7 +37,7 @@ fn types_cross_threads() {
 #[tokio::test]
 async fn futures_cross_threads() -> Result<(), Error> {
     let client = is_send(Client::connect("memory:send")).await?;
-    let lock = client.lock("a");
+    let lock = client.lock("a")?;
     let guard = is_send(lock.acquire()).await?;
     assert!(is_send(lock.try_acquire()).await?.is_busy());
     assert!(is_send(lock.acquire_within(Duration::from_millis(1))).await?.is_busy());
@@ -48,7 +48,7 @@ async fn futures_cross_threads() -> Result<(), Error> {
     assert!(is_send(client.inspect("a")).await?.is_held());
     assert_eq!(is_send(client.list("")).await?.len(), 1);
     assert!(!is_send(client.break_lock("b", Break::Now)).await?.is_held());
-    let both = lock_all([client.lock("b"), client.lock("c").lease(Duration::from_secs(9))]);
+    let both = lock_all([client.lock("b")?, client.lock("c")?.lease(Duration::from_secs(9))]);
     let held = is_send(both.acquire()).await?;
     assert!(is_send(both.try_acquire()).await?.is_busy());
     assert!(is_send(both.acquire_within(Duration::from_millis(1))).await?.is_busy());
@@ -56,7 +56,7 @@ async fn futures_cross_threads() -> Result<(), Error> {
     assert_eq!(is_send(held.protect(async { 1 })).await?, 1);
     is_send(held.extend(Duration::from_secs(60))).await?;
     is_send(held.release()).await?;
-    assert!(is_send(client.lock("d").run(async |guard: &Guard| Ok::<_, Error>(guard.fence()))).await?.get() > 0);
+    assert!(is_send(client.lock("d")?.run(async |guard: &Guard| Ok::<_, Error>(guard.fence()))).await?.get() > 0);
     assert!(is_send(both.run(async |guard: &GroupGuard| Ok::<_, Error>(guard.fence("b")))).await?.is_some());
     is_send(guard.release()).await?;
     is_send(client.close()).await

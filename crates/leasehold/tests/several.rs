@@ -42,7 +42,7 @@ fn unreachable() -> Error {
 #[tokio::test]
 async fn all_or_none_and_fences_by_name() -> Checked {
     let (a, b) = two("all-or-none").await?;
-    let both = lock_all([b.lock("z"), a.lock("x"), b.lock("y")]);
+    let both = lock_all([b.lock("z")?, a.lock("x")?, b.lock("y")?]);
     let guard = both.acquire().await?;
     assert!(guard.is_valid());
     let fences: Vec<_> = guard.guards().iter().map(|lock| format!("{} {}", lock.store_label(), lock.name())).collect();
@@ -54,7 +54,7 @@ async fn all_or_none_and_fences_by_name() -> Checked {
     assert_eq!(holder.name.as_str(), "x");
     guard.release().await?;
 
-    let held = b.lock("y").acquire().await?;
+    let held = b.lock("y")?.acquire().await?;
     let Attempt::Busy(holder) = both.try_acquire().await? else { panic!("granted in part") };
     assert_eq!(holder.name.as_str(), "y");
     assert!(!a.inspect("x").await?.is_held() && !b.inspect("z").await?.is_held());
@@ -70,14 +70,14 @@ async fn whoever_waits_holds_nothing_and_is_in_one_line() -> Checked {
     let (other_a, other_b) = two("waits").await?;
     for busy in ["a", "b"] {
         let blocker = if busy == "a" { &other_a } else { &other_b };
-        let held = blocker.lock(busy).acquire().await?;
-        let both = lock_all([a.lock("a"), b.lock("b")]);
+        let held = blocker.lock(busy)?.acquire().await?;
+        let both = lock_all([a.lock("a")?, b.lock("b")?]);
         let waiting = tokio::spawn(async move { both.acquire().await });
         let (full, free, name) = if busy == "a" { (&other_a, &other_b, "b") } else { (&other_b, &other_a, "a") };
         eventually("it waits", async || full.inspect(busy).await.unwrap().waiters == Some(1)).await;
         let status = free.inspect(name).await?;
         assert!(!status.is_held() && status.waiters == Some(0), "{status:?}");
-        let meanwhile = free.lock(name).try_acquire().await?.granted().expect("nobody is in the way");
+        let meanwhile = free.lock(name)?.try_acquire().await?.granted().expect("nobody is in the way");
         held.release().await?;
         // Now it waits for the other one, and for that alone.
         eventually("it waits there", async || free.inspect(name).await.unwrap().waiters == Some(1)).await;
@@ -93,16 +93,17 @@ async fn whoever_waits_holds_nothing_and_is_in_one_line() -> Checked {
 #[tokio::test]
 async fn stores_are_told_apart_by_what_they_are_and_not_by_their_url() -> Checked {
     let (one, two) = (Client::connect("memory:same?keep=20s").await?, Client::connect("memory:same").await?);
-    let error = lock_all([one.lock("a"), two.lock("a")]).acquire().await.unwrap_err();
+    let error = lock_all([one.lock("a")?, two.lock("a")?]).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-    let error = lock_all([one.lock("a"), one.lock("a").lease(Duration::from_secs(1))]).try_acquire().await.unwrap_err();
+    let error =
+        lock_all([one.lock("a")?, one.lock("a")?.lease(Duration::from_secs(1))]).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
     assert_eq!(lock_all([] as [leasehold::Lock; 0]).acquire().await.unwrap_err().kind(), ErrorKind::BadArgument);
-    let error = lock_all([one.lock("a"), two.lock("")]).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-    lock_all([one.lock("a"), two.lock("b")]).acquire().await?.release().await?;
+    let error = two.lock("").unwrap_err();
+    assert_eq!((error.kind(), error.store()), (ErrorKind::BadArgument, Some("memory:same")), "{error}");
+    lock_all([one.lock("a")?, two.lock("b")?]).acquire().await?.release().await?;
     let other = Client::connect("memory:another").await?;
-    lock_all([one.lock("a"), other.lock("a")]).acquire().await?.release().await?;
+    lock_all([one.lock("a")?, other.lock("a")?]).acquire().await?.release().await?;
     quiet(&[&one, &two, &other]).await;
     Ok(())
 }
@@ -120,10 +121,10 @@ async fn a_file_is_the_same_by_whichever_path() -> Checked {
     let through = Client::connect(&format!("file:{}", folder_link.join("locks.db").display())).await?;
     let memory = Client::connect("memory:whichever").await?;
     for other in [&linked, &through] {
-        let error = lock_all([file.lock("a"), memory.lock("a"), other.lock("a")]).acquire().await.unwrap_err();
+        let error = lock_all([file.lock("a")?, memory.lock("a")?, other.lock("a")?]).acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
     }
-    let guard = lock_all([file.lock("a"), memory.lock("a"), linked.lock("b")]).acquire().await?;
+    let guard = lock_all([file.lock("a")?, memory.lock("a")?, linked.lock("b")?]).acquire().await?;
     assert_eq!(guard.fences().count(), 3);
     guard.release().await?;
     quiet(&[&file, &memory, &linked]).await;
@@ -135,9 +136,9 @@ async fn an_owner_that_holds_a_member_gets_an_error() -> Checked {
     let (a, b) = two("already").await?;
     let elsewhere = two("already").await?.1;
     let me = Owner::explicit("me")?;
-    let both = lock_all([a.lock("a"), b.lock("b")]).owned_by(&me);
+    let both = lock_all([a.lock("a")?, b.lock("b")?]).owned_by(&me);
     for client in [&b, &elsewhere] {
-        let held = client.lock("b").owned_by(&me).acquire().await?;
+        let held = client.lock("b")?.owned_by(&me).acquire().await?;
         for error in [both.acquire().await.unwrap_err(), both.try_acquire().await.unwrap_err()] {
             assert_eq!((error.kind(), error.lock()), (ErrorKind::AlreadyHeld, Some("b")), "{error}");
         }
@@ -148,8 +149,8 @@ async fn an_owner_that_holds_a_member_gets_an_error() -> Checked {
     assert_eq!(both.acquire().await.unwrap_err().kind(), ErrorKind::AlreadyHeld);
     guard.release().await?;
     // A generated owner is known in the client that made it.
-    let held = a.lock("a").acquire().await?;
-    let again = lock_all([a.lock("a").owned_by(held.owner()), b.lock("b")]);
+    let held = a.lock("a")?.acquire().await?;
+    let again = lock_all([a.lock("a")?.owned_by(held.owner()), b.lock("b")?]);
     assert_eq!(again.acquire().await.unwrap_err().kind(), ErrorKind::AlreadyHeld);
     held.release().await?;
     quiet(&[&a, &b, &elsewhere]).await;
@@ -165,7 +166,7 @@ async fn an_owner_that_comes_twice_at_the_same_time_enters_once() -> Checked {
     for (a, b) in clients.clone() {
         let inside = inside.clone();
         tasks.push(tokio::spawn(async move {
-            let both = lock_all([a.lock("a"), b.lock("b")]).owned_by(&Owner::explicit("me")?);
+            let both = lock_all([a.lock("a")?, b.lock("b")?]).owned_by(&Owner::explicit("me")?);
             for _ in 0..200 {
                 match both.acquire().await {
                     Ok(guard) => {
@@ -192,7 +193,7 @@ async fn an_owner_that_comes_twice_at_the_same_time_enters_once() -> Checked {
 #[tokio::test]
 async fn the_earliest_deadline_counts() -> Checked {
     let (a, b) = two("earliest").await?;
-    let guard = lock_all([a.lock("a").lease(Duration::from_secs(60)), b.lock("b").lease(300 * MS)]).acquire().await?;
+    let guard = lock_all([a.lock("a")?.lease(Duration::from_secs(60)), b.lock("b")?.lease(300 * MS)]).acquire().await?;
     assert!(guard.time_left().is_none_or(|left| left <= 300 * MS));
     let lost = guard.lost().await;
     assert_eq!((&*lost.store, lost.name.as_str(), lost.loss), ("memory:earliest-b", "b", Loss::TimeEnded));
@@ -207,7 +208,7 @@ async fn the_earliest_deadline_counts() -> Checked {
 #[tokio::test]
 async fn lost_when_one_is_lost_and_the_others_are_given_back() -> Checked {
     let (a, b) = two("one-lost").await?;
-    let guard = lock_all([a.lock("a"), b.lock("b").keep(3_000 * MS)]).acquire().await?;
+    let guard = lock_all([a.lock("a")?, b.lock("b")?.keep(3_000 * MS)]).acquire().await?;
     b.break_lock("b", Break::Now).await?;
     let lost = tokio::time::timeout(Duration::from_secs(90), guard.lost()).await?;
     assert_eq!((lost.name.as_str(), lost.loss), ("b", Loss::Gone));
@@ -225,13 +226,13 @@ async fn every_failure_of_a_release_is_told_and_the_others_are_released() -> Che
     let b = Client::connect("memory:failures-b").await?;
     let c = hooked("memory:failures-c", fails).connect().await?;
     let short = 3_000 * MS;
-    let guard = lock_all([a.lock("a").lease(short), b.lock("b"), c.lock("c").lease(short)]).acquire().await?;
+    let guard = lock_all([a.lock("a")?.lease(short), b.lock("b")?, c.lock("c")?.lease(short)]).acquire().await?;
     let error = guard.release().await.unwrap_err();
     let told: Vec<_> = error.failures().iter().map(|failure| (failure.kind(), failure.lock())).collect();
     assert_eq!(told, [(ErrorKind::Unreachable, Some("a")), (ErrorKind::Unreachable, Some("c"))]);
     assert_eq!(error.outcome(), Outcome::Unknown);
     assert!(!b.inspect("b").await?.is_held());
-    let guard = lock_all([a.lock("d").lease(short), b.lock("b")]).acquire().await?;
+    let guard = lock_all([a.lock("d")?.lease(short), b.lock("b")?]).acquire().await?;
     let error = guard.release().await.unwrap_err();
     assert_eq!((error.kind(), error.lock(), error.failures().len()), (ErrorKind::Unreachable, Some("d"), 0));
     assert!(!b.inspect("b").await?.is_held());
@@ -250,11 +251,11 @@ async fn names_of_one_client_are_taken_in_one_step() -> Checked {
     };
     let a = hooked("memory:one-step-a", counted).connect().await?;
     let b = Client::connect("memory:one-step-b").await?;
-    let guard = lock_all([a.lock_all(["x", "z"]), b.lock("y").into(), a.lock_all(["p", "q"])]).acquire().await?;
+    let guard = lock_all([a.lock_all(["x", "z"])?, b.lock("y")?.into(), a.lock_all(["p", "q"])?]).acquire().await?;
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     assert_eq!(guard.guards().len(), 5);
     guard.release().await?;
-    let guard = lock_all([a.lock("x"), a.lock("z").label("another")]).acquire().await?;
+    let guard = lock_all([a.lock("x")?, a.lock("z")?.label("another")]).acquire().await?;
     assert_eq!(asked.load(Ordering::SeqCst), 3);
     guard.release().await?;
     quiet(&[&a, &b]).await;
@@ -264,8 +265,8 @@ async fn names_of_one_client_are_taken_in_one_step() -> Checked {
 #[tokio::test]
 async fn limits_on_waiting_are_kept() -> Checked {
     let (a, b) = two("limits").await?;
-    let held = b.lock("b").acquire().await?;
-    let both = lock_all([a.lock("a"), b.lock("b")]);
+    let held = b.lock("b")?.acquire().await?;
+    let both = lock_all([a.lock("a")?, b.lock("b")?]);
     let began = Instant::now();
     let Attempt::Busy(holder) = both.acquire_within(200 * MS).await? else { panic!("granted") };
     assert_eq!(holder.name.as_str(), "b");
@@ -291,7 +292,7 @@ async fn an_unknown_outcome_leaves_nothing_behind() -> Checked {
         }
     });
     let (a, b) = (Client::connect("memory:unknown-a").await?, b.connect().await?);
-    let both = lock_all([a.lock("a"), b.lock("b"), b.lock("c")]);
+    let both = lock_all([a.lock("a")?, b.lock("b")?, b.lock("c")?]);
     losing.store(1, Ordering::SeqCst);
     let error = both.try_acquire().await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unreachable, Outcome::Unknown));
@@ -311,7 +312,7 @@ async fn a_store_that_is_gone_holds_up_no_other() -> Checked {
     let a = Client::connect("memory:gone-a").await?;
     let gone = |what| if what == "acquire" { Meets::Error(unreachable()) } else { Meets::Nothing };
     let b = hooked("memory:gone-b", gone).connect().await?;
-    let both = lock_all([a.lock("a"), b.lock("b")]);
+    let both = lock_all([a.lock("a")?, b.lock("b")?]);
     let waiting = tokio::spawn(async move { both.acquire_within(Duration::from_secs(1)).await });
     tokio::time::sleep(200 * MS).await;
     assert!(!a.inspect("a").await?.is_held());
@@ -334,7 +335,7 @@ async fn what_is_handed_out_has_time_left() -> Checked {
         _ => Meets::Nothing,
     });
     let (a, b) = (Client::connect("memory:left-a").await?, b.connect().await?);
-    let guard = lock_all([a.lock("a").lease(1_600 * MS), b.lock("b")]).acquire().await?;
+    let guard = lock_all([a.lock("a")?.lease(1_600 * MS), b.lock("b")?]).acquire().await?;
     assert!(guard.time_left().unwrap() >= 800 * MS, "{:?}", guard.time_left());
     assert!(slow.load(Ordering::SeqCst) >= 2, "it was handed out as it was");
     guard.release().await?;
@@ -345,7 +346,7 @@ async fn what_is_handed_out_has_time_left() -> Checked {
 #[tokio::test]
 async fn a_guard_that_is_dropped_gives_all_back() -> Checked {
     let (a, b) = two("dropped").await?;
-    let guard = lock_all([a.lock("a"), b.lock("b")]).acquire().await?;
+    let guard = lock_all([a.lock("a")?, b.lock("b")?]).acquire().await?;
     let signal = guard.lost_signal();
     drop(guard);
     assert_eq!(signal.wait().await, None);
@@ -364,9 +365,9 @@ async fn cancelled_at_any_moment_nothing_is_left() -> Checked {
     let (a, b) = (hooked("memory:cancel-a", slowly.clone()), hooked("memory:cancel-b", slowly));
     let (a, b) = (a.connect().await?, b.connect().await?);
     let wants = [
-        lock_all([a.lock("a"), b.lock("b")]),
-        lock_all([b.lock("b"), a.lock("c"), b.lock("d")]),
-        lock_all([a.lock("a"), a.lock("c").lease(Duration::from_secs(1)), b.lock("d")]),
+        lock_all([a.lock("a")?, b.lock("b")?]),
+        lock_all([b.lock("b")?, a.lock("c")?, b.lock("d")?]),
+        lock_all([a.lock("a")?, a.lock("c")?.lease(Duration::from_secs(1)), b.lock("d")?]),
     ];
     let stop = Arc::new(AtomicU32::new(0));
     let others: Vec<_> = wants

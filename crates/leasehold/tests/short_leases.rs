@@ -14,7 +14,7 @@ fn lost_comes_before_the_next_grant_with_a_lease_of_100_ms() {
     let url = "memory:short-leases";
     let one = blocking::Client::connect(url).unwrap();
     let two = blocking::Client::connect(url).unwrap();
-    assert!(one.lock("a").acquire().unwrap().is_valid());
+    assert!(one.lock("a").expect("a name").acquire().unwrap().is_valid());
     let pauses = Pauses::watch();
     let (mut late, mut counted) = (0, 0);
     for _ in 0..600 {
@@ -22,11 +22,11 @@ fn lost_comes_before_the_next_grant_with_a_lease_of_100_ms() {
             break;
         }
         pauses.forget();
-        let guard = one.lock("a").lease(100 * MS).acquire().unwrap();
+        let guard = one.lock("a").expect("a name").lease(100 * MS).acquire().unwrap();
         let signal = guard.lost_signal();
         let began = Instant::now();
         let taken = loop {
-            if let blocking::Attempt::Granted(taken) = two.lock("a").try_acquire().unwrap() {
+            if let blocking::Attempt::Granted(taken) = two.lock("a").expect("a name").try_acquire().unwrap() {
                 break taken;
             }
             assert!(began.elapsed() < Duration::from_secs(60));
@@ -78,8 +78,8 @@ async fn at_least_holds_also_for_one_who_holds_on_to_the_end_of_a_fixed_lease() 
     let url = "memory:test-at-least";
     let (one, two) = (Client::connect(url).await.unwrap(), Client::connect(url).await.unwrap());
     let began = Instant::now();
-    let guard = one.lock("a").lease(100 * MS).at_least(1500 * MS).acquire().await.unwrap();
-    let other = two.lock("a").acquire().await.unwrap();
+    let guard = one.lock("a").expect("a name").lease(100 * MS).at_least(1500 * MS).acquire().await.unwrap();
+    let other = two.lock("a").expect("a name").acquire().await.unwrap();
     let after = began.elapsed();
     assert!(after >= 1400 * MS, "others were to be kept out for 1.5 s from the grant, and came after {after:?}");
     drop((guard, other));

@@ -9,8 +9,8 @@ use leasehold::*;
 async fn try_acquire_does_not_wait_behind_a_waiter_of_the_same_client() {
     let url = "memory:test";
     let (one, two) = (Client::connect(url).await.unwrap(), Client::connect(url).await.unwrap());
-    let _held = one.lock("a").acquire().await.unwrap();
-    let lock = two.lock("a");
+    let _held = one.lock("a").expect("a name").acquire().await.unwrap();
+    let lock = two.lock("a").expect("a name");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     while one.inspect("a").await.unwrap().waiters != Some(1) {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -19,7 +19,7 @@ async fn try_acquire_does_not_wait_behind_a_waiter_of_the_same_client() {
     let mut quickest = Duration::MAX;
     for _ in 0..5 {
         let began = Instant::now();
-        assert!(two.lock("a").try_acquire().await.unwrap().is_busy());
+        assert!(two.lock("a").expect("a name").try_acquire().await.unwrap().is_busy());
         quickest = quickest.min(began.elapsed());
     }
     assert!(!waiter.is_finished());

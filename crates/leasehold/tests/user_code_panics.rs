@@ -39,7 +39,7 @@ async fn closes(client: &Client) {
 
 async fn others_can_have_it(url: &str) {
     let other = Client::connect(url).await.expect("a store in memory");
-    let attempt = other.lock("a").acquire_within(LONG).await.expect("a store that answers");
+    let attempt = other.lock("a").expect("a name").acquire_within(LONG).await.expect("a store that answers");
     assert!(!attempt.is_busy(), "nobody has a guard, and the lock is taken");
 }
 
@@ -51,7 +51,8 @@ async fn a_listener_that_panics_at_a_grant_leaks_no_lock() {
         assert!(!matches!(event, Event::Granted { .. }) || !first(), "the listener panics");
     };
     let client = Client::builder(url).listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").acquire().await.expect("what the listener does is not the caller's business");
+    let guard =
+        client.lock("a").expect("a name").acquire().await.expect("what the listener does is not the caller's business");
     assert!(guard.is_valid());
     drop(guard);
     others_can_have_it(url).await;
@@ -68,7 +69,7 @@ async fn a_listener_that_panics_at_a_renewal_does_not_end_the_keeper() {
         }
     };
     let client = Client::builder("memory:panic-renewed").listener(listener).connect().await.unwrap();
-    let guard = client.lock("a").keep(3_000 * MS).acquire().await.unwrap();
+    let guard = client.lock("a").expect("a name").keep(3_000 * MS).acquire().await.unwrap();
     for _ in 0..5 {
         tokio::time::timeout(LONG, renewed.recv()).await.expect("not kept any more").unwrap();
     }
@@ -85,7 +86,7 @@ async fn a_listener_that_panics_at_a_loss_does_not_end_the_keeper() {
     };
     let client = Client::builder("memory:panic-lost").listener(listener).connect().await.unwrap();
     for _ in 0..3 {
-        let guard = client.lock("a").lease(50 * MS).acquire().await.unwrap();
+        let guard = client.lock("a").expect("a name").lease(50 * MS).acquire().await.unwrap();
         tokio::time::timeout(LONG, guard.lost()).await.expect("nobody says that it is lost");
     }
     closes(&client).await;
@@ -93,10 +94,10 @@ async fn a_listener_that_panics_at_a_loss_does_not_end_the_keeper() {
 
 async fn a_layer_panics_at_an_acquire(url: &str, late: bool) {
     let client = hooked(url, panics_at("acquire", late)).connect().await.unwrap();
-    let lock = client.lock("a");
+    let lock = client.lock("a").expect("a name");
     let panicked = tokio::spawn(async move { drop(lock.acquire().await) }).await;
     assert!(panicked.unwrap_err().is_panic(), "the panic is the caller's");
-    let attempt = client.lock("a").acquire_within(LONG).await.unwrap();
+    let attempt = client.lock("a").expect("a name").acquire_within(LONG).await.unwrap();
     assert!(!attempt.is_busy(), "free in the store, and never to be had here again");
     drop(attempt);
     others_can_have_it(url).await;
@@ -111,7 +112,7 @@ async fn a_layer_that_panics_at_an_acquire_does_not_wedge_the_name() {
 
 async fn a_layer_panics_at_a_release(url: &str, late: bool, give: impl AsyncFnOnce(Guard)) {
     let client = hooked(url, panics_at("release", late)).connect().await.unwrap();
-    give(client.lock("a").acquire().await.unwrap()).await;
+    give(client.lock("a").expect("a name").acquire().await.unwrap()).await;
     others_can_have_it(url).await;
     closes(&client).await;
 }
@@ -138,7 +139,7 @@ async fn a_layer_panics_at_a_renewal(url: &str, late: bool) {
     };
     let client = hooked(url, panics_at("renew", late)).listener(listener).connect().await.unwrap();
     // Long enough for the panic to be written down, with all its frames, on a slow machine.
-    let guard = client.lock("a").keep(3_000 * MS).acquire().await.unwrap();
+    let guard = client.lock("a").expect("a name").keep(3_000 * MS).acquire().await.unwrap();
     for answered in [false, true, true] {
         assert_eq!(tokio::time::timeout(LONG, renewed.recv()).await.expect("not kept any more"), Some(answered));
     }
@@ -168,7 +169,7 @@ impl Wake for Inline {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_may_run_the_watcher_as_it_is_woken() {
     let client = Client::connect("memory:inline").await.unwrap();
-    let guard = client.lock("a").lease(2_000 * MS).acquire().await.unwrap();
+    let guard = client.lock("a").expect("a name").lease(2_000 * MS).acquire().await.unwrap();
     let signal = guard.lost_signal();
     let (ran, runs) = mpsc::channel();
     let waker = Waker::from(Arc::new(Inline { guard, ran }));
@@ -181,7 +182,7 @@ async fn an_executor_may_run_the_watcher_as_it_is_woken() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_who_waits_behind_a_panic_is_served() {
     let client = hooked("memory:panic-behind", panics_at("acquire", true)).connect().await.unwrap();
-    let (one, two) = (client.lock("a"), client.lock("a"));
+    let (one, two) = (client.lock("a").expect("a name"), client.lock("a").expect("a name"));
     let (one, two) = tokio::join!(
         tokio::spawn(async move { one.acquire().await }),
         tokio::spawn(async move {

@@ -29,7 +29,7 @@ pub(crate) fn passing_on() -> Vec<Figure> {
 fn compare(work: Work) -> Rounds {
     let runtime = runtime();
     let client = runtime.block_on(Client::connect("memory:bench-passing-on")).expect("a client");
-    let lock = client.lock("hot");
+    let lock = client.lock("hot").expect("a name");
     SideBySide::new("/s")
         .thing(LOCK, || rate_of_lock(&runtime, &lock, work))
         .thing(MUTEX, || rate_of_mutex(&runtime, work))
@@ -46,7 +46,7 @@ pub(crate) fn two_clients() -> Vec<Figure> {
         for count in &counts {
             let client = Client::connect("memory:bench-two-clients").await.expect("a client");
             for _ in 0..TASKS / 2 {
-                let (lock, stop, count) = (client.lock("shared"), stop.clone(), count.clone());
+                let (lock, stop, count) = (client.lock("shared").expect("a name"), stop.clone(), count.clone());
                 tasks.push(tokio::spawn(async move {
                     while !stop.load(Ordering::Relaxed) {
                         let guard = lock.acquire().await.expect("a grant");

@@ -21,7 +21,7 @@ const MIB: f64 = 1_048_576.0;
 /// Take and release by one task, beside the two transactions of bare SQLite.
 pub(crate) fn solo() -> Vec<Figure> {
     let (place, runtime) = (Place::new(), runtime());
-    let (bare, lock) = (Bare::open(&place.path("bare.db")), place.client(&runtime).lock("alone"));
+    let (bare, lock) = (Bare::open(&place.path("bare.db")), place.client(&runtime).lock("alone").expect("a name"));
     let store = port::Port::new(&place.path("port.db"));
     let rounds = SideBySide::new("us")
         .thing("bare", || us(&runtime.block_on(times(TIMES, async || bare.take_and_release("alone", [7; 16]))), 0.5))
@@ -40,7 +40,8 @@ pub(crate) fn solo() -> Vec<Figure> {
 pub(crate) fn hot() -> Vec<Figure> {
     let (place, runtime) = (Place::new(), load::runtime());
     let client = place.client(&runtime);
-    let (lock, never) = (client.lock("hot"), client.lock("hot").budget(Duration::ZERO));
+    let (lock, never) =
+        (client.lock("hot").expect("a name"), client.lock("hot").expect("a name").budget(Duration::ZERO));
     let rounds = SideBySide::new("/s")
         .thing("file:", || rate_of_lock(&runtime, &lock, Work::Yield))
         .thing("tokio::sync::Mutex", || rate_of_mutex(&runtime, Work::Yield))
@@ -81,5 +82,5 @@ pub(crate) fn names() -> Vec<Figure> {
 /// Acquires and releases an unused name.
 async fn next_name(client: &Client, number: &Cell<u64>) -> Duration {
     number.set(number.get() + 1);
-    take_and_release(&client.lock(format!("name-{}", number.get()))).await
+    take_and_release(&client.lock(format!("name-{}", number.get())).expect("a name")).await
 }

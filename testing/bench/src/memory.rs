@@ -43,7 +43,7 @@ pub(crate) fn names_used_once() -> Vec<Figure> {
 
 async fn take_names(client: &Client, names: usize) {
     for number in 0..names {
-        let guard = client.lock(format!("name-{number}")).acquire().await.expect("a grant");
+        let guard = client.lock(format!("name-{number}")).expect("a name").acquire().await.expect("a grant");
         drop(guard);
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn kept_once() {
         let before = resident();
         let mut guards: Vec<Guard> = Vec::with_capacity(KEPT);
         for number in 0..KEPT {
-            guards.push(client.lock(format!("kept-{number}")).acquire().await.expect("a grant"));
+            guards.push(client.lock(format!("kept-{number}")).expect("a name").acquire().await.expect("a grant"));
         }
         let grown = resident() - before;
         (grown, guards.iter().filter(|guard| guard.is_valid()).count())

@@ -137,8 +137,8 @@ pub(crate) fn fleet() -> Vec<Figure> {
                 }
             })
         })
-        .thing("redis:", || rate_of_locks(&runtime, |task| client.lock(format!("ours-{task}"))))
-        .thing("plain", || rate_of_locks(&runtime, |task| plain.lock(format!("plain-{task}"))))
+        .thing("redis:", || rate_of_locks(&runtime, |task| client.lock(format!("ours-{task}")).expect("a name")))
+        .thing("plain", || rate_of_locks(&runtime, |task| plain.lock(format!("plain-{task}")).expect("a name")))
         .thing("rslock", || {
             rate(&runtime, |task, stop, count| {
                 let locks = rslock.clone();
@@ -196,7 +196,7 @@ where
 /// 64 tasks of one process on one name.
 pub(crate) fn hot() -> Vec<Figure> {
     let (place, runtime) = (Place::new(), load::runtime());
-    let lock = place.client(&runtime).lock("hot");
+    let lock = place.client(&runtime).lock("hot").expect("a name");
     let rounds = SideBySide::new("/s").thing("redis:", || rate_of_lock(&runtime, &lock, Work::Yield)).run(ROUNDS);
     vec![Figure::median("redis: 64 tasks on one name, grants", &rounds.of("redis:"), "/s")]
 }
@@ -208,7 +208,7 @@ pub(crate) fn hold() -> Vec<Figure> {
     let guards = runtime.block_on(async {
         let mut taking = tokio::task::JoinSet::new();
         for at in 0..HELD {
-            let lock = client.lock(format!("held-{at}"));
+            let lock = client.lock(format!("held-{at}")).expect("a name");
             taking.spawn(async move { lock.acquire().await });
         }
         let guards = taking.join_all().await.into_iter();

@@ -231,7 +231,7 @@ fn far_away(server: &Redis) -> Proxy {
 /// A lock of one server.
 fn lock_of(runtime: &Runtime, server: SocketAddr, name: &str) -> Lock {
     let url = format!("redis://{server}?layout=plain&keep={}s", QUARANTINE.as_secs());
-    runtime.block_on(Client::connect(&url)).expect("a client").lock(name)
+    runtime.block_on(Client::connect(&url)).expect("a client").lock(name).expect("a name")
 }
 
 /// A lock over these, once they vote.
@@ -239,7 +239,7 @@ fn lock_over(runtime: &Runtime, servers: impl Iterator<Item = SocketAddr>, name:
     let places: Vec<String> = servers.map(|server| server.to_string()).collect();
     let span = QUARANTINE.as_secs();
     let url = format!("redlock://{}?quarantine={span}s&keep={span}s", places.join(","));
-    let lock = runtime.block_on(Client::connect(&url)).expect("a client").lock(name);
+    let lock = runtime.block_on(Client::connect(&url)).expect("a client").lock(name).expect("a name");
     let began = Instant::now();
     loop {
         match runtime.block_on(async { lock.acquire().await?.release().await }) {

@@ -58,7 +58,7 @@ pub(crate) async fn take_and_release(lock: &Lock) -> Duration {
 pub(crate) fn uncontended() -> Vec<Figure> {
     let runtime = runtime();
     let client = runtime.block_on(Client::connect("memory:bench-uncontended")).expect("a client");
-    let lock = client.lock("alone");
+    let lock = client.lock("alone").expect("a name");
     let mut tails = Vec::new();
     let round = || {
         let times = runtime.block_on(times(TIMES, async || take_and_release(&lock).await));
@@ -76,8 +76,8 @@ pub(crate) fn uncontended() -> Vec<Figure> {
 pub(crate) fn reentrance() -> Vec<Figure> {
     let runtime = runtime();
     let client = runtime.block_on(Client::connect("memory:bench-reentrance")).expect("a client");
-    let outer = runtime.block_on(client.lock("again").acquire()).expect("a grant");
-    let lock = client.lock("again").owned_by(outer.owner());
+    let outer = runtime.block_on(client.lock("again").expect("a name").acquire()).expect("a grant");
+    let lock = client.lock("again").expect("a name").owned_by(outer.owner());
     let round = || us(&runtime.block_on(times(TIMES, async || reenter(&lock).await)), 0.5);
     let medians = SideBySide::new("us").thing("re-entrance", round).run(ROUNDS).of("re-entrance");
     vec![Figure::quietest("re-entrance, median", &medians, "us").at_most(1.0)]

@@ -165,10 +165,10 @@ struct Ours {
 impl Ours {
     fn connect(place: &Place) -> Self {
         let lock = |runtime: Runtime, name: &str| {
-            let lock = place.client(&runtime).lock(name);
+            let lock = place.client(&runtime).lock(name).expect("a name");
             (runtime, lock)
         };
-        let blocking = blocking::Client::connect(&place.url()).expect("a client").lock("blocking");
+        let blocking = blocking::Client::connect(&place.url()).expect("a client").lock("blocking").expect("a name");
         Self { alone: lock(runtime(), "alone"), threads: lock(load::runtime(), "threads"), blocking }
     }
 

@@ -21,7 +21,7 @@ const SPAN: Duration = Duration::from_secs(10);
 pub(crate) fn idle() -> Vec<Figure> {
     let (place, runtime) = (Place::new(), runtime());
     let client = place.client(&runtime);
-    let guard = runtime.block_on(client.lock(NAME).acquire()).expect("a grant");
+    let guard = runtime.block_on(client.lock(NAME).expect("a name").acquire()).expect("a grant");
     let tasks = share_of(&[Waiting::start(&place.url(), WAITERS)]);
     let many: Vec<Waiting> = (0..WAITERS).map(|_| Waiting::start(&place.url(), 1)).collect();
     let processes = share_of(&many);
@@ -80,7 +80,7 @@ impl Drop for Waiting {
 pub(crate) fn wait(url: &str, tasks: &str) {
     runtime().block_on(async {
         let client = Client::connect(url).await.expect("a client");
-        let lock = client.lock(NAME);
+        let lock = client.lock(NAME).expect("a name");
         let waiting: Vec<_> = (0..tasks.parse().expect("a number"))
             .map(|_| {
                 let lock = lock.clone();

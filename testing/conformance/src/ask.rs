@@ -73,7 +73,7 @@ impl Ask {
     pub(crate) fn read(client: &Client, words: &[&str]) -> Result<(GroupLock, Option<Duration>), Failure> {
         let pairs: Vec<(&str, &str)> = words.iter().filter_map(|word| word.split_once('=')).collect();
         let names: Vec<&str> = pairs.iter().filter(|(option, _)| *option == "name").map(|(_, name)| *name).collect();
-        let mut lock = client.lock_all(names);
+        let mut lock = client.lock_all(names)?;
         let mut limit = None;
         for (option, value) in pairs {
             lock = match option {

@@ -166,7 +166,7 @@ impl World {
         // A store may sweep its records only during other calls, so a separate lock is acquired and released each time.
         let client = self.client().await?;
         let swept = async || {
-            if let Ok(guard) = client.lock("sweep").acquire().await {
+            if let Ok(guard) = client.lock("sweep").expect("a name").acquire().await {
                 drop(guard.release().await);
             }
             self.place.records().is_none_or(|records| records == 0)

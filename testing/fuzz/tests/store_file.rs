@@ -17,10 +17,10 @@ fn made() -> Vec<u8> {
     on(async {
         let client = Client::connect(&url(&path)).await?;
         for name in ["a", "b", "jobs/c"] {
-            std::mem::forget(client.lock(name).label("label").lease(Duration::from_secs(3_600)).acquire().await?);
+            std::mem::forget(client.lock(name)?.label("label").lease(Duration::from_secs(3_600)).acquire().await?);
         }
         client.break_lock("b", leasehold::Break::AtLeaseEnd).await?;
-        client.lock("d").at_least(Duration::from_secs(3_600)).acquire().await?.release().await
+        client.lock("d")?.at_least(Duration::from_secs(3_600)).acquire().await?.release().await
     })
     .unwrap();
     let file = Connection::open(&path).unwrap();
@@ -42,7 +42,7 @@ async fn used(url: &str) -> Result<(), Error> {
     let mut done = client.list("").await.map(|_| ());
     for name in ["a", "b", "new"] {
         done = done.and(client.inspect(name).await.map(|_| ()));
-        done = done.and(client.lock(name).lease(Duration::from_secs(60)).try_acquire().await.map(|_| ()));
+        done = done.and(client.lock(name)?.lease(Duration::from_secs(60)).try_acquire().await.map(|_| ()));
     }
     let done = done.and(client.break_lock("a", leasehold::Break::Now).await.map(|_| ()));
     done.and(client.close().await)

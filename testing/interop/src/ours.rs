@@ -63,7 +63,7 @@ impl Ours {
     }
 
     fn with_lease(&self, name: &str, lease: Duration) -> Lock {
-        let lock = self.client.lock(name);
+        let lock = self.client.lock(name).expect("a name");
         if lease.is_zero() { lock } else { lock.lease(lease) }
     }
 
@@ -106,7 +106,7 @@ impl Ours {
     }
 
     async fn turns(&self, name: &str, span: Duration) -> Result<Value, Failure> {
-        let (lock, end) = (self.client.lock(name), Instant::now() + span);
+        let (lock, end) = (self.client.lock(name)?, Instant::now() + span);
         let mut turns = Vec::new();
         while Instant::now() < end {
             let guard = lock.acquire().await?;
@@ -117,7 +117,7 @@ impl Ours {
     }
 
     async fn token(&self, name: &str) -> Result<Value, Failure> {
-        let guard = self.client.lock(name).acquire().await?;
+        let guard = self.client.lock(name)?.acquire().await?;
         let token = guard.fence().get();
         guard.release().await?;
         Ok(json!({"token": token}))

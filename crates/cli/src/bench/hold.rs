@@ -85,7 +85,8 @@ async fn take(client: &Client, prefix: &str, count: usize, tally: &Arc<Tally>, s
                     return taken;
                 }
                 let began = Instant::now();
-                match client.lock(format!("{prefix}{number}")).acquire().await {
+                let acquired = async { client.lock(format!("{prefix}{number}"))?.acquire().await };
+                match acquired.await {
                     Ok(guard) => {
                         taken.push((guard, began.elapsed()));
                         tally.hold();

@@ -95,13 +95,14 @@ impl Connected {
         tally: &Arc<Tally>,
         stop: &Arc<Stop>,
     ) -> Result<RunResult, Failure> {
-        let lock = |name: String| with_budget(self.client.lock(name), plan.budget);
-        let same = |count: usize| vec![lock(plan.name(plan.label())); count];
+        let lock = |name: String| self.client.lock(name).map(|lock| with_budget(lock, plan.budget));
+        let same = |count: usize| Ok::<_, leasehold::Error>(vec![lock(plan.name(plan.label()))?; count]);
         let (elapsed, more) = match plan.workload {
-            Workload::Solo => (tasks::run(same(1), false, tally, stop, plan.span).await, More::Nothing {}),
-            Workload::Hot => (tasks::run(same(plan.tasks), true, tally, stop, plan.span).await, More::Nothing {}),
+            Workload::Solo => (tasks::run(same(1)?, false, tally, stop, plan.span).await, More::Nothing {}),
+            Workload::Hot => (tasks::run(same(plan.tasks)?, true, tally, stop, plan.span).await, More::Nothing {}),
             Workload::Fleet => {
-                let locks = (0..plan.tasks).map(|number| lock(plan.name(&format!("fleet-{number}")))).collect();
+                let names = (0..plan.tasks).map(|number| plan.name(&format!("fleet-{number}")));
+                let locks = names.map(lock).collect::<Result<_, _>>()?;
                 (tasks::run(locks, false, tally, stop, plan.span).await, More::Nothing {})
             }
             Workload::Hold => {

@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &BenchWorkerArgs, settings: &Settings) -> Result<E
     let stamps = Stamps::open(&args.stamps).map_err(|error| broken(&error))?;
     let worker = Arc::new(Worker {
         number: args.number,
-        lock: super::with_budget(connected.client.lock(&args.name), args.budget),
+        lock: super::with_budget(connected.client.lock(&args.name)?, args.budget),
         stamps,
         tally: Arc::new(Tally::new()),
         hand_offs: Mutex::new(no_times()),

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failu
         let mut signals = Signals::passed_on()?;
         let client = unless_signal(&mut signals, store::connect_patiently(settings, &waiting)).await?;
         can_be_left(&client)?;
-        let lock = client.lock_all(names.iter().map(|name| name.as_str())).owned_by(&owner);
+        let lock = client.lock_all(names.iter().map(|name| name.as_str()))?.owned_by(&owner);
         let lock = lock.lease(lease.unwrap_or_else(|| lease_default(&client)));
         let lock = args.who.label.iter().fold(lock, GroupLock::label);
         let mut done = match unless_signal(&mut signals, waiting.take(&client, &lock, &names)).await {

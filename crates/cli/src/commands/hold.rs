@@ -20,7 +20,7 @@ pub(crate) fn run(args: &HoldArgs, settings: &Settings) -> Result<Exit, Failure>
     runtime::block_on(async {
         let mut signals = Signals::passed_on()?;
         let client = unless_signal(&mut signals, store::connect_patiently(settings, &waiting)).await?;
-        let mut lock = client.lock_all(names.iter().map(|name| name.as_str()));
+        let mut lock = client.lock_all(names.iter().map(|name| name.as_str()))?;
         lock = keep.into_iter().fold(lock, GroupLock::keep);
         lock = owner.iter().fold(lock, GroupLock::owned_by);
         lock = args.who.label.iter().fold(lock, GroupLock::label);

@@ -193,7 +193,7 @@ mod tests {
     async fn every_name_has_a_row_though_the_store_does_not_answer() {
         let (a, b) = (Name::new("a").unwrap(), Name::new("b").unwrap());
         let client = Client::connect("memory:rows").await.unwrap();
-        let _held = client.lock("a").acquire().await.unwrap();
+        let _held = client.lock("a").expect("a name").acquire().await.unwrap();
         let holder = client.inspect("a").await.unwrap().holders.remove(0);
         let [row] = refused(&a, &holder, None, "x").try_into().unwrap();
         assert!(row.held == Some(true) && row.owner.is_some(), "{row:?}");

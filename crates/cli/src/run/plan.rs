@@ -32,7 +32,7 @@ impl Plan {
         let times = times(args, lease)?;
         let around = Around::of_process();
         let joined = joined(&around, args.who.owner.as_deref(), names, client, &here)?;
-        let lock = client.lock_all(names.iter().map(Name::as_str)).owned_by(&owner(args, joined.as_ref())?);
+        let lock = client.lock_all(names.iter().map(Name::as_str))?.owned_by(&owner(args, joined.as_ref())?);
         // A run that cannot join has run nothing, and keeps no others out.
         let at_least = args.at_least.filter(|_| joined.is_none());
         let lock = at_least.into_iter().fold(with_options(lock, args, lease), GroupLock::at_least);
@@ -42,9 +42,10 @@ impl Plan {
     /// The joined lock once more, now with `--at-least`: name by name, which is how a client re-enters its own locks.
     pub(crate) fn again(&self, args: &RunArgs, client: &Client, guard: &GroupGuard) -> Vec<GroupLock> {
         let Some(span) = args.at_least.filter(|_| self.joined.is_some()) else { return Vec::new() };
-        let names =
-            guard.fences().map(|(name, _)| client.lock_all([name.as_str()]).owned_by(guard.guards()[0].owner()));
-        names.map(|lock| with_options(lock, args, self.lease).at_least(span)).collect()
+        // They are held, so their names are good.
+        let locks = guard.fences().filter_map(|(name, _)| client.lock_all([name.as_str()]).ok());
+        let owner = guard.guards()[0].owner();
+        locks.map(|lock| with_options(lock.owned_by(owner), args, self.lease).at_least(span)).collect()
     }
 }
 

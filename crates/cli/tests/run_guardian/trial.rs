@@ -202,7 +202,7 @@ fn next_holder(store: String) -> mpsc::Receiver<Result<Moment, Error>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let client = Client::connect(&store).await.unwrap();
-            let taken = client.lock("x").acquire_within(PATIENCE).await;
+            let taken = client.lock("x").expect("a name").acquire_within(PATIENCE).await;
             let _ = sender.send(taken.as_ref().map(|_| leasehold_clock::now()).map_err(Clone::clone));
             if let Ok(Attempt::Granted(guard)) = taken {
                 tokio::time::sleep(LOOK * 2).await;

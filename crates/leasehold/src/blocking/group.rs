@@ -21,7 +21,7 @@ use crate::lock::{Attempt, only_if_held};
 ///
 /// let accounts = Client::connect("memory:accounts")?;
 /// let printer = Client::connect("memory:printer")?;
-/// let guard = lock_all([accounts.lock("alice"), printer.lock("cheques")]).acquire()?; // both, or none
+/// let guard = lock_all([accounts.lock("alice")?, printer.lock("cheques")?]).acquire()?; // both, or none
 /// assert!(guard.is_valid());
 /// guard.release()?;
 /// # Ok(()) }
@@ -177,31 +177,31 @@ mod tests {
     fn a_thread_takes_locks_of_several_stores_together_and_keeps_other_threads_out() {
         let one = Client::connect("memory:multi-one").unwrap();
         let two = Client::connect("memory:multi-two").unwrap();
-        let both = lock_all([one.lock("a"), two.lock("a")]);
+        let both = lock_all([one.lock("a").expect("a name"), two.lock("a").expect("a name")]);
         let guard = both.acquire().unwrap();
         assert_eq!(guard.fences().count(), 2);
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
                 assert!(both.try_acquire().unwrap().is_busy());
                 assert!(both.acquire_within(Duration::from_millis(20)).unwrap().is_busy());
-                two.lock("a").try_acquire().unwrap().is_busy()
+                two.lock("a").expect("a name").try_acquire().unwrap().is_busy()
             });
             assert!(other.join().unwrap());
         });
         guard.release().unwrap();
         let again = both.try_acquire().unwrap().granted().expect("both are free");
         drop(again);
-        assert!(!one.lock("a").acquire_within(Duration::from_secs(60)).unwrap().is_busy());
+        assert!(!one.lock("a").expect("a name").acquire_within(Duration::from_secs(60)).unwrap().is_busy());
     }
 
     #[test]
     fn a_thread_that_holds_one_of_them_does_not_wait_for_itself() {
         let one = Client::connect("memory:multi-three").unwrap();
         let two = Client::connect("memory:multi-four").unwrap();
-        let held = one.lock("a").acquire().unwrap();
-        let error = lock_all([one.lock("a"), two.lock("a")]).acquire().unwrap_err();
+        let held = one.lock("a").expect("a name").acquire().unwrap();
+        let error = lock_all([one.lock("a").expect("a name"), two.lock("a").expect("a name")]).acquire().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyHeld);
-        assert!(!two.lock("a").try_acquire().unwrap().is_busy(), "none is held");
+        assert!(!two.lock("a").expect("a name").try_acquire().unwrap().is_busy(), "none is held");
         held.release().unwrap();
     }
 }

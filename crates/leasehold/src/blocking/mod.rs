@@ -41,8 +41,8 @@ fn this_thread() -> Result<Owner, Error> {
 /// ```
 /// # fn main() -> Result<(), leasehold::Error> {
 /// let client = leasehold::blocking::Client::connect("memory:")?;
-/// let outer = client.lock("invoices").acquire()?;
-/// let inner = client.lock("invoices").acquire()?; // the same thread re-enters
+/// let outer = client.lock("invoices")?.acquire()?;
+/// let inner = client.lock("invoices")?.acquire()?; // the same thread re-enters
 /// assert_eq!(outer.fence(), inner.fence());
 /// # Ok(()) }
 /// ```
@@ -81,13 +81,21 @@ impl Client {
     }
 
     /// A lock by name, acquired for the calling thread.
-    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        Lock { inner: self.inner.lock(name) }
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::lock`].
+    pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock, Error> {
+        Ok(Lock { inner: self.inner.lock(name)? })
     }
 
     /// Several locks that are acquired together, all or none, for the calling thread.
-    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> GroupLock {
-        GroupLock { inner: self.inner.lock_all(names) }
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::lock_all`].
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<GroupLock, Error> {
+        Ok(GroupLock { inner: self.inner.lock_all(names)? })
     }
 
     /// A lease that an explicit owner has without a guard.

@@ -98,7 +98,7 @@ impl ClientBuilder {
 async fn try_out(client: &Client) -> Result<Check, Error> {
     let name = format!("leasehold-doctor-{}", random::owner()?);
     let began = Instant::now();
-    let tried = match client.lock(&name).try_acquire().await {
+    let tried = match client.lock(&name)?.try_acquire().await {
         Ok(Attempt::Granted(guard)) => {
             let released = guard.release().await;
             // This name is never used again: its last fence need not be kept for days.

@@ -42,7 +42,7 @@ const PAGE: usize = 1_000;
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
 /// let client = leasehold::Client::connect("memory:").await?;
-/// let guard = client.lock("invoices").acquire().await?;
+/// let guard = client.lock("invoices")?.acquire().await?;
 /// println!("mine, with fence {}", guard.fence());
 /// guard.release().await?;
 /// client.close().await?;
@@ -90,8 +90,12 @@ impl Client {
         ClientBuilder::new(Source::Stores { callers, keepers })
     }
 
-    /// A lock by name. Nothing is sent to the store before it is acquired, and a bad name is reported then.
-    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+    /// A lock by name. Nothing is sent to the store before it is acquired.
+    ///
+    /// # Errors
+    ///
+    /// A bad name: see [`Name`](crate::Name).
+    pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock, Error> {
         Lock::new(self, Name::new(name).map(Names::One))
     }
 
@@ -100,9 +104,13 @@ impl Client {
     /// A name that is given twice is acquired once, and the guard has the names in order. While the group waits for one lock it holds
     /// no other, and no place in line for another. An owner that already holds one of them gets an error and does not wait. An
     /// explicit owner that holds *all* of them, in other clients, re-enters all.
-    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> GroupLock {
+    ///
+    /// # Errors
+    ///
+    /// A bad name, or no name at all.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<GroupLock, Error> {
         let names: Result<Vec<Name>, Error> = names.into_iter().map(Name::new).collect();
-        Lock::new(self, names.and_then(Names::new)).into()
+        Lock::new(self, names.and_then(Names::new)).map(GroupLock::from)
     }
 
     /// A lease that an explicit owner has without a guard, for renewing and releasing it: see [`Guard::leave`](crate::Guard::leave).
@@ -130,7 +138,7 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let _guard = client.lock("invoices").acquire().await?;
+    /// let _guard = client.lock("invoices")?.acquire().await?;
     /// for holder in client.inspect("invoices").await?.holders {
     ///     println!("{holder}");
     /// }
@@ -158,7 +166,7 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let _guard = client.lock("jobs/17").acquire().await?;
+    /// let _guard = client.lock("jobs/17")?.acquire().await?;
     /// assert!(client.list("jobs/").await?.iter().any(|lock| lock.is_held()));
     /// # Ok(()) }
     /// ```
@@ -205,7 +213,7 @@ impl Client {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// use leasehold::{Break, BreakOptions};
     ///
-    /// let guard = client.lock("invoices").acquire().await?;
+    /// let guard = client.lock("invoices")?.acquire().await?;
     /// client.break_lock("invoices", BreakOptions::from(Break::Now).fence(guard.fence())).await?;
     /// assert!(guard.release().await.is_err(), "it was lost");
     /// # Ok(()) }
@@ -295,7 +303,7 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock("invoices").acquire().await?;
+    /// let guard = client.lock("invoices")?.acquire().await?;
     /// client.close().await?;
     /// assert!(!guard.is_valid());
     /// # Ok(()) }

@@ -30,7 +30,7 @@ use crate::runtime::handle::ShellHandle;
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
 /// # let client = leasehold::Client::connect("memory:").await?;
-/// let guard = client.lock_all(["alice", "bob"]).acquire().await?;
+/// let guard = client.lock_all(["alice", "bob"])?.acquire().await?;
 /// let fence = guard.fence("alice").expect("it is one of them");
 /// assert!(guard.fences().any(|(name, of_name)| name.as_str() == "alice" && of_name == fence));
 /// guard.release().await?;
@@ -136,7 +136,7 @@ impl GroupGuard {
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// # use std::time::Duration;
-    /// let guard = client.lock_all(["alice", "bob"]).lease(Duration::from_millis(50)).acquire().await?;
+    /// let guard = client.lock_all(["alice", "bob"])?.lease(Duration::from_millis(50)).acquire().await?;
     /// let lost = guard.lost().await;
     /// println!("{} on {}: {}", lost.name, lost.store, lost.loss);
     /// # Ok(()) }
@@ -177,7 +177,7 @@ impl GroupGuard {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock_all(["alice", "bob"]).acquire().await?;
+    /// let guard = client.lock_all(["alice", "bob"])?.acquire().await?;
     /// guard.protect(async { /* the work */ }).await?;
     /// # Ok(()) }
     /// ```
@@ -211,7 +211,7 @@ impl GroupGuard {
     /// # use std::time::Duration;
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock_all(["alice", "bob"]).lease(Duration::from_secs(10)).acquire().await?;
+    /// let guard = client.lock_all(["alice", "bob"])?.lease(Duration::from_secs(10)).acquire().await?;
     /// guard.extend(Duration::from_secs(30)).await?;
     /// # Ok(()) }
     /// ```
@@ -239,7 +239,7 @@ impl GroupGuard {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// client.lock_all(["alice", "bob"]).acquire().await?.release().await?;
+    /// client.lock_all(["alice", "bob"])?.acquire().await?.release().await?;
     /// # Ok(()) }
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
@@ -268,7 +268,7 @@ impl GroupGuard {
     /// # use std::time::Duration;
     /// let client = leasehold::Client::connect("redis://localhost").await?;
     /// let owner = leasehold::Owner::explicit("deploy-17")?;
-    /// let group = client.lock_all(["blue", "green"]).owned_by(&owner).lease(Duration::from_secs(60));
+    /// let group = client.lock_all(["blue", "green"])?.owned_by(&owner).lease(Duration::from_secs(60));
     /// group.acquire().await?.leave().await.map_err(|(_, error)| error)?;
     /// # Ok(()) }
     /// ```

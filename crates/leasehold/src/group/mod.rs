@@ -30,7 +30,7 @@ use crate::lock::{Attempt, Lock, Patience, only_if_held, refused};
 /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
 /// let accounts = leasehold::Client::connect("memory:accounts").await?;
 /// let printer = leasehold::Client::connect("memory:printer").await?;
-/// let both = leasehold::lock_all([accounts.lock("alice"), printer.lock("cheques")]);
+/// let both = leasehold::lock_all([accounts.lock("alice")?, printer.lock("cheques")?]);
 /// let guard = both.acquire().await?; // both, or none
 /// guard.protect(async { /* the work */ }).await?; // cancelled if either is lost
 /// for lock in guard.guards() {
@@ -154,7 +154,7 @@ impl GroupLock {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock_all(["alice", "bob"]).acquire().await?;
+    /// let guard = client.lock_all(["alice", "bob"])?.acquire().await?;
     /// assert!(guard.is_valid());
     /// # Ok(()) }
     /// ```
@@ -185,8 +185,8 @@ impl GroupLock {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let _alice = client.lock("alice").acquire().await?;
-    /// assert!(client.lock_all(["alice", "bob"]).try_acquire().await?.is_busy());
+    /// let _alice = client.lock("alice")?.acquire().await?;
+    /// assert!(client.lock_all(["alice", "bob"])?.try_acquire().await?.is_busy());
     /// # Ok(()) }
     /// ```
     pub async fn try_acquire(&self) -> Result<Attempt<GroupGuard>, Error> {
@@ -218,7 +218,7 @@ impl GroupLock {
     /// # use std::time::Duration;
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let attempt = client.lock_all(["alice", "bob"]).acquire_within(Duration::from_secs(2)).await?;
+    /// let attempt = client.lock_all(["alice", "bob"])?.acquire_within(Duration::from_secs(2)).await?;
     /// assert!(!attempt.is_busy());
     /// # Ok(()) }
     /// ```
@@ -250,7 +250,7 @@ impl GroupLock {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let accounts = client.lock_all(["alice", "bob"]);
+    /// let accounts = client.lock_all(["alice", "bob"])?;
     /// accounts.run(async |guard| Ok::<_, leasehold::Error>(guard.fence("alice"))).await?;
     /// # Ok(()) }
     /// ```

@@ -128,7 +128,7 @@ impl LostSignal {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock("reports").acquire().await?;
+    /// let guard = client.lock("reports")?.acquire().await?;
     /// let signal = guard.lost_signal();
     /// let watcher = tokio::spawn(async move { signal.wait().await });
     /// guard.release().await?;

@@ -122,7 +122,7 @@ impl Guard {
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// # use std::time::Duration;
-    /// let guard = client.lock("reports").lease(Duration::from_millis(50)).acquire().await?;
+    /// let guard = client.lock("reports")?.lease(Duration::from_millis(50)).acquire().await?;
     /// assert_eq!(guard.lost().await, leasehold::Loss::TimeEnded);
     /// # Ok(()) }
     /// ```
@@ -171,7 +171,7 @@ impl Guard {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock("reports").acquire().await?;
+    /// let guard = client.lock("reports")?.acquire().await?;
     /// let written = guard.protect(async { write_reports().await }).await?; // was the lock lost?
     /// written.expect("a disk with room"); // did the work go well?
     /// # async fn write_reports() -> std::io::Result<()> { Ok(()) }
@@ -205,7 +205,7 @@ impl Guard {
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// # use std::time::Duration;
-    /// let guard = client.lock("reports").lease(Duration::from_secs(10)).acquire().await?;
+    /// let guard = client.lock("reports")?.lease(Duration::from_secs(10)).acquire().await?;
     /// guard.extend(Duration::from_secs(30)).await?;
     /// # Ok(()) }
     /// ```
@@ -240,9 +240,9 @@ impl Guard {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock("reports").acquire().await?;
+    /// let guard = client.lock("reports")?.acquire().await?;
     /// guard.release().await?;
-    /// assert!(!client.lock("reports").try_acquire().await?.is_busy());
+    /// assert!(!client.lock("reports")?.try_acquire().await?.is_busy());
     /// # Ok(()) }
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
@@ -274,7 +274,7 @@ impl Guard {
     /// # use std::time::Duration;
     /// let client = leasehold::Client::connect("redis://localhost").await?;
     /// let owner = leasehold::Owner::explicit("deploy-17")?;
-    /// let guard = client.lock("deploy").owned_by(&owner).lease(Duration::from_secs(60)).acquire().await?;
+    /// let guard = client.lock("deploy")?.owned_by(&owner).lease(Duration::from_secs(60)).acquire().await?;
     /// guard.leave().await.map_err(|(_, error)| error)?;
     /// # Ok(()) }
     /// ```

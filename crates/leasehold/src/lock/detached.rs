@@ -21,7 +21,7 @@ use crate::runtime::handle::ShellHandle;
 /// # #[tokio::main] async fn main() -> Result<(), Error> {
 /// let client = Client::connect("redis://localhost").await?;
 /// let owner = Owner::explicit("deploy-17")?;
-/// let guard = client.lock("deploy").owned_by(&owner).lease(Duration::from_secs(60)).acquire().await?;
+/// let guard = client.lock("deploy")?.owned_by(&owner).lease(Duration::from_secs(60)).acquire().await?;
 /// guard.leave().await.map_err(|(_, error)| error)?; // the program may end here
 ///
 /// let lease = client.detached("deploy", &owner)?; // in the same process, or in another
@@ -166,7 +166,7 @@ impl Detached {
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("redis://localhost").await?;
     /// # let owner = leasehold::Owner::explicit("deploy-17")?;
-    /// # let guard = client.lock("deploy").owned_by(&owner).acquire().await?;
+    /// # let guard = client.lock("deploy")?.owned_by(&owner).acquire().await?;
     /// let request = guard.request().expect("it is held");
     /// client.detached("deploy", &owner)?.release_hold(request, None).await?;
     /// # Ok(()) }

@@ -56,7 +56,8 @@ impl<G> Attempt<G> {
 
 /// A lock by name, with options.
 ///
-/// Made by [`Client::lock`](crate::Client::lock). A bad name or option is reported by the first acquire, before anything is sent.
+/// Made by [`Client::lock`](crate::Client::lock). A bad option is reported by the first acquire, before anything is
+/// sent.
 ///
 /// # Example
 ///
@@ -64,7 +65,7 @@ impl<G> Attempt<G> {
 /// # use std::time::Duration;
 /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
 /// let client = leasehold::Client::connect("memory:").await?;
-/// let guard = client.lock("reports").keep(Duration::from_secs(10)).label("nightly").acquire().await?;
+/// let guard = client.lock("reports")?.keep(Duration::from_secs(10)).label("nightly").acquire().await?;
 /// assert!(guard.is_valid());
 /// guard.release().await?;
 /// # Ok(()) }
@@ -78,7 +79,6 @@ pub struct Lock {
     pub(crate) owner: Option<Owner>,
     pub(crate) options: Arc<Options>,
     pub(crate) about: Arc<About>,
-    bad_name: Option<Error>,
     bad_option: Option<Error>,
 }
 
@@ -106,13 +106,10 @@ impl Patience {
 }
 
 impl Lock {
-    pub(crate) fn new(client: &Client, names: Result<Names, Error>) -> Self {
-        let (names, bad_name) = match names {
-            Ok(names) => (names, None),
-            Err(error) => (Names::One(placeholder()), Some(error)),
-        };
+    pub(crate) fn new(client: &Client, names: Result<Names, Error>) -> Result<Self, Error> {
+        let names = names.map_err(|error| error.during("lock").on_store(client.shell.store.label()))?;
         let Client { shell, options, about } = client.clone();
-        Self { shell, names, owner: None, options, about, bad_name, bad_option: None }
+        Ok(Self { shell, names, owner: None, options, about, bad_option: None })
     }
 
     /// Keeps the lock: its lease of this length is renewed for as long as the guard lives. This is the default, with 30 s.
@@ -184,7 +181,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// A bad name or option, before anything is sent. A store that is unfit, or that cannot be reached for 10 s before it has
+    /// A bad option, before anything is sent. A store that is unfit, or that cannot be reached for 10 s before it has
     /// answered once; later outages are waited out. A closed client.
     ///
     /// # Cancel safety
@@ -206,7 +203,7 @@ impl Lock {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let guard = client.lock("invoices").acquire().await?;
+    /// let guard = client.lock("invoices")?.acquire().await?;
     /// println!("fence {}", guard.fence());
     /// # Ok(()) }
     /// ```
@@ -238,7 +235,7 @@ impl Lock {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// match client.lock("invoices").try_acquire().await? {
+    /// match client.lock("invoices")?.try_acquire().await? {
     ///     leasehold::Attempt::Granted(guard) => println!("fence {}", guard.fence()),
     ///     leasehold::Attempt::Busy(holder) => println!("{holder}"),
     /// }
@@ -272,7 +269,7 @@ impl Lock {
     /// # use std::time::Duration;
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let attempt = client.lock("invoices").acquire_within(Duration::from_secs(2)).await?;
+    /// let attempt = client.lock("invoices")?.acquire_within(Duration::from_secs(2)).await?;
     /// assert!(!attempt.is_busy());
     /// # Ok(()) }
     /// ```
@@ -307,7 +304,7 @@ impl Lock {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::connect("memory:").await?;
-    /// let fence = client.lock("reports").run(async |guard| Ok::<_, leasehold::Error>(guard.fence())).await?;
+    /// let fence = client.lock("reports")?.run(async |guard| Ok::<_, leasehold::Error>(guard.fence())).await?;
     /// println!("done under fence {fence}");
     /// # Ok(()) }
     /// ```
@@ -371,15 +368,11 @@ impl Lock {
         .await
     }
 
-    fn known_name(&self) -> Option<&leasehold_core::Name> {
-        self.bad_name.is_none().then(|| self.names.first())
-    }
-
     pub(crate) fn check(&self, operation: &'static str) -> Result<(), Error> {
         let shell = &self.shell;
         shell.check_process(operation)?;
-        if let Some(fault) = self.bad_name.as_ref().or(self.bad_option.as_ref()) {
-            return Err(fault.clone().during(operation).on_store(shell.store.label()).on_lock_if(self.known_name()));
+        if let Some(fault) = &self.bad_option {
+            return Err(fault.clone().during(operation).on_store(shell.store.label()).on_lock(self.names.first()));
         }
         if matches!(self.names, Names::Many(_)) && !shell.store.capability().several_names {
             let what = "this store cannot take several names in one step";
@@ -407,9 +400,4 @@ pub(crate) fn only_if_held(released: Result<(), Error>) -> Result<(), Error> {
         Err(error) if is_lost(&error) || error.failures().iter().any(is_lost) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// In place of a bad name. It is never sent anywhere, because the bad name is reported first.
-fn placeholder() -> leasehold_core::Name {
-    leasehold_core::Name::new("-").expect("a hyphen is a good name")
 }

@@ -417,11 +417,11 @@ mod tests {
     async fn the_keeper_rests_only_while_nothing_is_held() {
         let client = Client::connect("memory:rests").await.unwrap();
         let shell = &client.shell;
-        let guard = client.lock("a").acquire().await.unwrap();
+        let guard = client.lock("a").expect("a name").acquire().await.unwrap();
         assert!(!shell.may_rest());
         guard.release().await.unwrap();
         assert!(shell.may_rest());
-        let guard = client.lock("a").acquire().await.unwrap();
+        let guard = client.lock("a").expect("a name").acquire().await.unwrap();
         assert!(shell.rested().is_some(), "the clocks were not read as the first acquire was made");
         drop(guard);
     }
@@ -477,8 +477,8 @@ mod tests {
 
     async fn waits_behind(client: Client, url: &str) -> (Client, Guard, tokio::task::JoinHandle<Guard>) {
         let other = Client::connect(url).await.expect("a client");
-        let held = other.lock("a").acquire().await.expect("a grant");
-        let lock = client.lock("a");
+        let held = other.lock("a").expect("a name").acquire().await.expect("a grant");
+        let lock = client.lock("a").expect("a name");
         let waiting = tokio::spawn(async move { lock.acquire().await.expect("a grant") });
         let sleeps = || {
             let state = client.shell.state();

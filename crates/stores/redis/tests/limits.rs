@@ -68,7 +68,7 @@ fn is_told(child: &mut Command, url: &str) -> bool {
 fn child(url: &str) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else { return };
     runtime.block_on(async {
-        let attempt = async { Client::connect(url).await?.lock("a").try_acquire().await.map(drop) };
+        let attempt = async { Client::connect(url).await?.lock("a")?.try_acquire().await.map(drop) };
         if let Ok(Err(error)) = tokio::time::timeout(std::time::Duration::from_secs(20), attempt).await {
             println!("{error}");
         }

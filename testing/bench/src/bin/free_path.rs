@@ -27,7 +27,7 @@ fn release_counted(runtime: &Runtime, guard: Guard) {
 }
 
 fn acquire(runtime: &Runtime, client: &Client, name: &str) -> Guard {
-    runtime.block_on(client.lock(name).acquire()).expect("a free lock")
+    runtime.block_on(client.lock(name).expect("a name").acquire()).expect("a free lock")
 }
 
 fn release(runtime: &Runtime, guard: Guard) {

@@ -80,19 +80,19 @@ async fn at_every_await(world: &World, lock: impl Fn(&Client) -> GroupLock) -> C
 }
 
 async fn an_acquire_at_every_await(world: World) -> Checked {
-    at_every_await(&world, |client| client.lock("a").into()).await
+    at_every_await(&world, |client| client.lock("a").expect("a name").into()).await
 }
 
 async fn a_group_at_every_await(world: World) -> Checked {
-    at_every_await(&world, |client| client.lock_all(["a", "b", "c"])).await
+    at_every_await(&world, |client| client.lock_all(["a", "b", "c"]).expect("a name")).await
 }
 
 /// Another client holds it: the acquire calls, subscribes, calls again, sleeps.
 async fn a_waiting_acquire_at_every_await(world: World) -> Checked {
     let ((client, chaos), other) = (slow_client(&world).await?, world.client().await?);
-    let held = granted(&other.lock("a")).await?;
+    let held = granted(&other.lock("a")?).await?;
     for polls in 0..MANY {
-        assert!(polled(polls, client.lock("a").acquire()).await.is_none(), "two have it");
+        assert!(polled(polls, client.lock("a")?.acquire()).await.is_none(), "two have it");
         world.quiet(&client).await?;
         // The list is left in the background.
         let left = async || other.inspect("a").await.is_ok_and(|status| status.waiters.unwrap_or_default() == 0);
@@ -108,8 +108,8 @@ async fn a_waiting_acquire_at_every_await(world: World) -> Checked {
 async fn a_queued_acquire_at_every_await(world: World) -> Checked {
     let (client, _chaos) = slow_client(&world).await?;
     for polls in 0..MANY {
-        let held = granted(&client.lock("a")).await?;
-        let lock = client.lock("a");
+        let held = granted(&client.lock("a")?).await?;
+        let lock = client.lock("a")?;
         let waiting = tokio::spawn(async move { drop(polled(polls, lock.acquire()).await) });
         tokio::task::yield_now().await;
         held.release().await?;
@@ -123,9 +123,9 @@ async fn a_release_at_every_await(world: World) -> Checked {
     let ((client, _chaos), other) = (slow_client(&world).await?, world.client().await?);
     let mut done = false;
     for polls in 0.. {
-        let guard = granted(&client.lock("a")).await?;
+        let guard = granted(&client.lock("a")?).await?;
         done |= polled(polls, guard.release()).await.transpose()?.is_some();
-        drop(granted(&other.lock("a")).await?);
+        drop(granted(&other.lock("a")?).await?);
         world.quiet(&client).await?;
         if done && polls >= MANY {
             break;
@@ -138,13 +138,13 @@ async fn an_extension_at_every_await(world: World) -> Checked {
     let (client, _chaos) = slow_client(&world).await?;
     let long = Duration::from_secs(20);
     for polls in 0..12 {
-        let guard = granted(&client.lock("a").lease(Duration::from_secs(10))).await?;
+        let guard = granted(&client.lock("a")?.lease(Duration::from_secs(10))).await?;
         polled(polls, guard.extend(long)).await.transpose()?;
         assert!(guard.is_valid());
         guard.release().await?;
         world.quiet(&client).await?;
     }
-    let guard = granted(&client.lock("a").lease(Duration::from_secs(10))).await?;
+    let guard = granted(&client.lock("a")?.lease(Duration::from_secs(10))).await?;
     soon("an extension", guard.extend(long)).await??;
     guard.release().await?;
     world.empty().await
@@ -155,20 +155,20 @@ async fn connecting_at_every_await(world: World) -> Checked {
         let chaos = Chaos::new();
         chaos.every(Kind::Clock, Fault::Polls(POLLS));
         if let Some(client) = polled(polls, world.client_over(&chaos)).await {
-            drop(granted(&client?.lock("a")).await?);
+            drop(granted(&client?.lock("a")?).await?);
         }
     }
-    drop(granted(&soon("connecting", world.client()).await??.lock("a")).await?);
+    drop(granted(&soon("connecting", world.client()).await??.lock("a")?).await?);
     world.empty().await
 }
 
 async fn a_thousand_waiters(world: World) -> Checked {
     let clients = [world.client().await?, world.client().await?];
-    let held = granted(&clients[0].lock("a")).await?;
+    let held = granted(&clients[0].lock("a")?).await?;
     let mut rng = world.rng();
     let mut set = JoinSet::new();
     for at in 0..1_000 {
-        let (lock, limit) = (clients[at % 2].lock("a"), Duration::from_micros(rng.below(40_000)));
+        let (lock, limit) = (clients[at % 2].lock("a")?, Duration::from_micros(rng.below(40_000)));
         set.spawn(async move {
             let _ = tokio::time::timeout(limit, lock.acquire()).await;
         });
@@ -201,7 +201,7 @@ async fn a_hundred_thousand_acquires(world: World) -> Checked {
         set.spawn(async move {
             for _ in 0..EACH {
                 let at = rng.below(4) as usize;
-                let lock = client.lock(["a", "b", "c", "d"][at]);
+                let lock = client.lock(["a", "b", "c", "d"][at])?;
                 let polls = u32::try_from(rng.below(12)).unwrap_or_default();
                 if let Some(guard) = polled(polls, lock.acquire()).await {
                     let guard = guard?;

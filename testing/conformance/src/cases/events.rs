@@ -55,11 +55,11 @@ fn words(event: &Event<'_>) -> String {
 async fn in_order(world: World) -> Checked {
     let heard = Heard::default();
     let client = world.builder().listener(heard.listener()).connect().await?;
-    let guard = granted(&client.lock("a")).await?;
-    let again = granted(&client.lock("a").owned_by(guard.owner())).await?;
+    let guard = granted(&client.lock("a")?).await?;
+    let again = granted(&client.lock("a")?.owned_by(guard.owner())).await?;
     again.release().await?;
     guard.release().await?;
-    drop(granted(&client.lock("b")).await?);
+    drop(granted(&client.lock("b")?).await?);
     let expected = [
         "asked a",
         "granted a Asked",
@@ -79,13 +79,13 @@ async fn of_waiting_and_passing_on(world: World) -> Checked {
     let client = world.builder().listener(heard.listener()).connect().await?;
     let queue = async || {
         // However slow the machine is, there is time left for passing it on.
-        let lock = client.lock("a").budget(Duration::from_secs(10));
+        let lock = client.lock("a")?.budget(Duration::from_secs(10));
         let before = heard.words().len();
         let task = tokio::spawn(async move { lock.acquire().await });
         eventually(async || heard.words().len() > before).await?;
         Ok::<_, crate::case::Failure>(task)
     };
-    let first = granted(&client.lock("a")).await?;
+    let first = granted(&client.lock("a")?).await?;
     let second = queue().await?;
     let third = queue().await?;
     // The first grant had no waiters, so its block has one fence; the second one's has one for the third.
@@ -101,7 +101,7 @@ async fn of_waiting_and_passing_on(world: World) -> Checked {
 async fn of_renewing_and_losing(world: World) -> Checked {
     let (heard, chaos) = (Heard::default(), Chaos::new());
     let client = world.builder().layer(chaos.clone()).listener(heard.listener()).connect().await?;
-    let guard = granted(&client.lock("a").keep(world.kept() * 2)).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept() * 2)).await?;
     eventually(async || heard.has("renewed 1 true")).await?;
     chaos.next(Kind::Renew, 1, Fault::LoseRequest(leasehold::Outcome::Unknown));
     eventually(async || heard.has("renewed 0 false")).await?;
@@ -139,13 +139,13 @@ async fn every_one_is_told(world: World) -> Checked {
     let other = world.client().await?;
     let count = |kind: &str| heard.words().iter().filter(|word| *word == kind).count();
 
-    let taken = granted(&other.lock("a")).await?;
-    assert!(client.lock("a").try_acquire().await?.is_busy());
-    assert!(client.lock("a").acquire_within(world.short()).await?.is_busy());
+    let taken = granted(&other.lock("a")?).await?;
+    assert!(client.lock("a")?.try_acquire().await?.is_busy());
+    assert!(client.lock("a")?.acquire_within(world.short()).await?.is_busy());
     assert_eq!(count("busy"), 2);
     let before = count("waits");
     let waits = tokio::spawn({
-        let lock = client.lock("a");
+        let lock = client.lock("a")?;
         async move { lock.acquire().await }
     });
     eventually(async || count("waits") > before).await?;
@@ -154,8 +154,8 @@ async fn every_one_is_told(world: World) -> Checked {
     taken.release().await?;
 
     chaos.next(Kind::Acquire, 1, Fault::LoseRequest(leasehold::Outcome::NotApplied));
-    assert!(client.lock("b").try_acquire().await.is_err());
-    let guard = granted(&client.lock("b").keep(world.kept() * 2)).await?;
+    assert!(client.lock("b")?.try_acquire().await.is_err());
+    let guard = granted(&client.lock("b")?.keep(world.kept() * 2)).await?;
     eventually(async || heard.has("renewed")).await?;
     chaos.next(Kind::Renew, 1, Fault::LoseRequest(leasehold::Outcome::Unknown));
     eventually(async || heard.has("renewal_failed")).await?;
@@ -167,7 +167,7 @@ async fn every_one_is_told(world: World) -> Checked {
     drop(guard);
     let can_be_left = client.capability().outlives_process;
     if can_be_left {
-        let lock = client.lock("c").owned_by(&Owner::explicit("me")?).lease(world.kept());
+        let lock = client.lock("c")?.owned_by(&Owner::explicit("me")?).lease(world.kept());
         granted(&lock).await?.leave().await.map_err(|(_, error)| error)?;
     }
     let words = heard.words();
@@ -191,7 +191,7 @@ async fn a_loss_says_why(world: World) -> Checked {
         }
     };
     let client = world.builder().layer(chaos.clone()).listener(listener).connect().await?;
-    let guard = granted(&client.lock("a").keep(world.kept())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept())).await?;
     let signal = guard.lost_signal();
     assert!(guard.loss_report().is_none() && signal.report().is_none());
     chaos.every(Kind::Renew, Fault::LoseRequest(leasehold::Outcome::Unknown));
@@ -215,14 +215,14 @@ async fn a_loss_says_why(world: World) -> Checked {
 async fn are_counted(world: World) -> Checked {
     let client = world.client().await?;
     let other = world.client().await?;
-    let guard = granted(&client.lock("a").budget(Duration::from_secs(10))).await?;
-    let again = granted(&client.lock("a").owned_by(guard.owner())).await?;
+    let guard = granted(&client.lock("a")?.budget(Duration::from_secs(10))).await?;
+    let again = granted(&client.lock("a")?.owned_by(guard.owner())).await?;
     let stats = client.stats();
     assert_eq!((stats.guards, stats.waiting, stats.names), (2, 0, 1), "{stats:?}");
     assert_eq!((stats.grants, stats.reentries, stats.calls.acquire, stats.calls.total()), (1, 1, 1, 1), "{stats:?}");
-    assert!(client.lock("a").try_acquire().await?.is_busy());
+    assert!(client.lock("a")?.try_acquire().await?.is_busy());
     let waits = tokio::spawn({
-        let lock = client.lock("a");
+        let lock = client.lock("a")?;
         async move { lock.acquire().await }
     });
     eventually(async || client.stats().waiting == 1).await?;
@@ -242,7 +242,7 @@ async fn layers_stand_in_order(world: World) -> Checked {
     let (inner, outer) = (Chaos::new(), Chaos::new());
     let client = world.builder().layer(inner.clone()).layer(outer.clone()).connect().await?;
     outer.next(Kind::Acquire, 1, Fault::LoseRequest(leasehold::Outcome::NotApplied));
-    drop(granted(&client.lock("a")).await?);
+    drop(granted(&client.lock("a")?).await?);
     assert_eq!((outer.count(Kind::Acquire), inner.count(Kind::Acquire)), (2, 1));
     Ok(())
 }
@@ -259,7 +259,7 @@ async fn a_layer_sees_callers_and_keeper(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.builder().layer(count).layer(chaos.clone()).connect().await?;
     assert_eq!(*layered.lock().unwrap_or_else(PoisonError::into_inner), 2);
-    let guard = granted(&client.lock("a").keep(world.kept())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept())).await?;
     eventually(async || chaos.count(Kind::Renew) > 0).await?;
     Ok(guard.release().await?)
 }

@@ -50,7 +50,7 @@ async fn count_up(clients: &[Client], tasks: u64, times: u64) -> Result<u64, Fai
     let mut set = JoinSet::new();
     for client in clients {
         for _ in 0..tasks {
-            let (lock, number) = (client.lock("counter"), number.clone());
+            let (lock, number) = (client.lock("counter")?, number.clone());
             set.spawn(async move {
                 for _ in 0..times {
                     let guard = granted(&lock).await?;
@@ -73,7 +73,7 @@ async fn one_may_act_at_a_time(world: World) -> Checked {
     let inside = Arc::new(AtomicU64::new(0));
     let mut set = JoinSet::new();
     for at in 0..12 {
-        let (lock, inside) = (clients[at % clients.len()].lock("one"), inside.clone());
+        let (lock, inside) = (clients[at % clients.len()].lock("one")?, inside.clone());
         set.spawn(async move {
             for _ in 0..20 {
                 let guard = granted(&lock).await?;
@@ -121,7 +121,7 @@ fn add_in_threads<T: Sync>(client: &blocking::Client, data: &T, threads: u32, ti
     std::thread::scope(|scope| {
         let body = || {
             for _ in 0..times {
-                let guard = client.lock("data").acquire()?;
+                let guard = client.lock("data")?.acquire()?;
                 add(data);
                 guard.release()?;
             }

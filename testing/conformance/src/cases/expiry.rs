@@ -25,7 +25,7 @@ crate::cases! {
 async fn a_fixed_lease_ends(world: World) -> Checked {
     let client = world.client().await?;
     let began = Instant::now();
-    let guard = granted(&client.lock("a").lease(world.short())).await?;
+    let guard = granted(&client.lock("a")?.lease(world.short())).await?;
     assert!(guard.time_left().is_none_or(|left| left <= world.short()));
     let loss = soon("lost", guard.lost()).await?;
     let took = began.elapsed();
@@ -41,9 +41,9 @@ async fn a_fixed_lease_ends(world: World) -> Checked {
 /// Strict on safety: at the moment of the next grant the signal has been given.
 async fn lost_comes_before_the_next_owner(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
-    let first = granted(&one.lock("a").lease(world.told())).await?;
+    let first = granted(&one.lock("a")?.lease(world.told())).await?;
     let signal = first.lost_signal();
-    let second = granted(&two.lock("a")).await?;
+    let second = granted(&two.lock("a")?).await?;
     assert!(!first.is_valid(), "two are valid");
     assert!(signal.is_lost(), "another was granted before the first was told");
     assert!(second.is_valid());
@@ -56,14 +56,14 @@ async fn counted_from_before_the_sending(world: World) -> Checked {
     let client = world.client_over(&chaos).await?;
     let (late, lease) = (world.short(), world.told());
     chaos.next(Kind::Acquire, 1, Fault::DelayReply(late));
-    let guard = granted(&client.lock("a").lease(lease)).await?;
+    let guard = granted(&client.lock("a")?.lease(lease)).await?;
     assert!(guard.time_left().is_none_or(|left| left <= lease - late), "{:?} of {lease:?}", guard.time_left());
     chaos.next(Kind::Renew, 1, Fault::DelayReply(late));
     guard.extend(lease).await?;
     assert!(guard.time_left().is_none_or(|left| left <= lease - late), "{:?} of {lease:?}", guard.time_left());
     guard.release().await?;
     chaos.next(Kind::Acquire, 1, Fault::DelayReply(late * 3));
-    let kept = granted(&client.lock("a").keep(lease)).await?;
+    let kept = granted(&client.lock("a")?.keep(lease)).await?;
     assert!(kept.time_left().is_none_or(|left| left <= lease - late * 3), "{:?} of {lease:?}", kept.time_left());
     Ok(kept.release().await?)
 }
@@ -74,11 +74,11 @@ async fn counted_from_the_sending_that_was_granted(world: World) -> Checked {
     let client = world.client_over(&chaos).await?;
     let lease = world.short() * 8;
     // So that the first sending is not held up by what a client does only once.
-    drop(granted(&client.lock("before")).await?);
+    drop(granted(&client.lock("before")?).await?);
     chaos.next(Kind::Acquire, 1, Fault::LoseReply);
     chaos.next(Kind::Acquire, 4, Fault::LoseRequest(leasehold::Outcome::Unknown));
     let began = Instant::now();
-    let guard = granted(&client.lock("a").lease(lease)).await?;
+    let guard = granted(&client.lock("a")?.lease(lease)).await?;
     let took = began.elapsed();
     let left = guard.time_left().unwrap_or_default();
     assert!(left + took <= lease, "{left:?} of {lease:?} left after {took:?}");
@@ -108,9 +108,9 @@ async fn a_renewal_revives_nothing(world: World) -> Checked {
 
 async fn a_late_guard_harms_nobody(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
-    let late = granted(&one.lock("a").lease(world.short())).await?;
-    let dropped = granted(&one.lock("b").lease(world.short())).await?;
-    let (a, b) = (granted(&two.lock("a")).await?, granted(&two.lock("b")).await?);
+    let late = granted(&one.lock("a")?.lease(world.short())).await?;
+    let dropped = granted(&one.lock("b")?.lease(world.short())).await?;
+    let (a, b) = (granted(&two.lock("a")?).await?, granted(&two.lock("b")?).await?);
     drop(dropped);
     assert_eq!(late.release().await.map_err(|error| error.kind()), Err(ErrorKind::Lost));
     world.quiet(&one).await?;
@@ -129,7 +129,7 @@ async fn the_store_frees_a_dead_holders_lock(world: World) -> Checked {
     dead.lease = world.short();
     hand.take(&dead).await?;
     let client = world.client().await?;
-    let guard = granted(&client.lock("a")).await?;
+    let guard = granted(&client.lock("a")?).await?;
     assert!(guard.is_valid());
     Ok(())
 }
@@ -155,7 +155,7 @@ async fn leaves_nothing_behind(world: World) -> Checked {
     let client = world.client().await?;
     let mut guards = Vec::new();
     for at in 0..50 {
-        guards.push(granted(&client.lock(format!("once-{at}")).lease(world.short())).await?);
+        guards.push(granted(&client.lock(format!("once-{at}"))?.lease(world.short())).await?);
     }
     for guard in &guards {
         soon("lost", guard.lost()).await?;

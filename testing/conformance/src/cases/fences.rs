@@ -42,13 +42,13 @@ async fn over_release_and_expiry(world: World) -> Checked {
     let clients = [world.client().await?, world.client().await?];
     let growing = Growing::default();
     for at in 0..40 {
-        growing.grant(&clients[at % 2].lock("a")).await?.release().await?;
-        drop(growing.grant(&clients[at / 2 % 2].lock("a")).await?);
+        growing.grant(&clients[at % 2].lock("a")?).await?.release().await?;
+        drop(growing.grant(&clients[at / 2 % 2].lock("a")?).await?);
     }
     for client in &clients {
-        let guard = growing.grant(&client.lock("a").lease(world.short())).await?;
+        let guard = growing.grant(&client.lock("a")?.lease(world.short())).await?;
         soon("lost", guard.lost()).await?;
-        drop(growing.grant(&client.lock("a")).await?);
+        drop(growing.grant(&client.lock("a")?).await?);
     }
     Ok(())
 }
@@ -57,9 +57,9 @@ async fn over_break(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
     let growing = Growing::default();
     for _ in 0..5 {
-        let broken = growing.grant(&one.lock("a")).await?;
+        let broken = growing.grant(&one.lock("a")?).await?;
         two.break_lock("a", Break::Now).await?;
-        let guard = growing.grant(&two.lock("a")).await?;
+        let guard = growing.grant(&two.lock("a")?).await?;
         assert!(guard.is_valid());
         drop(broken);
         guard.release().await?;
@@ -76,7 +76,7 @@ async fn over_passing_on_and_two_clients(world: World) -> Checked {
         let (client, growing) = (clients[at % 2].clone(), growing.clone());
         set.spawn(async move {
             for _ in 0..20 {
-                let guard = growing.grant(&client.lock("a").budget(Duration::from_millis(2))).await?;
+                let guard = growing.grant(&client.lock("a")?.budget(Duration::from_millis(2))).await?;
                 tokio::task::yield_now().await;
                 drop(guard);
             }
@@ -111,7 +111,7 @@ async fn over_blocks(world: World) -> Checked {
             hand.break_lock("a", Break::Now).await?;
         }
     }
-    let guard = growing.grant(&world.client().await?.lock("a")).await?;
+    let guard = growing.grant(&world.client().await?.lock("a")?).await?;
     Ok(guard.release().await?)
 }
 
@@ -130,9 +130,9 @@ async fn over_restart(world: World) -> Checked {
     let growing = Growing::default();
     for _ in 0..3 {
         let client = world.client().await?;
-        growing.grant(&client.lock("a")).await?.release().await?;
+        growing.grant(&client.lock("a")?).await?.release().await?;
         world.restart().await?;
     }
-    drop(growing.grant(&world.client().await?.lock("a")).await?);
+    drop(growing.grant(&world.client().await?.lock("a")?).await?);
     Ok(())
 }

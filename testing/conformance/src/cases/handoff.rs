@@ -28,7 +28,7 @@ async fn load(world: &World, budget: Duration, tasks: u64, times: u64) -> Result
     let (gate, last) = (Arc::new(FenceGate::new()), Arc::new(AtomicU64::new(0)));
     let mut set = JoinSet::new();
     for _ in 0..tasks {
-        let (lock, gate, last) = (client.lock("a").budget(budget), gate.clone(), last.clone());
+        let (lock, gate, last) = (client.lock("a")?.budget(budget), gate.clone(), last.clone());
         set.spawn(async move {
             for _ in 0..times {
                 let guard = granted(&lock).await?;
@@ -64,11 +64,11 @@ async fn budget_zero_is_off(world: World) -> Checked {
 
 async fn first_come_first_served(world: World) -> Checked {
     let client = world.client().await?;
-    let held = granted(&client.lock("a")).await?;
+    let held = granted(&client.lock("a")?).await?;
     let served = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for at in 0..20 {
-        let (lock, served, before) = (client.lock("a"), served.clone(), client.in_use());
+        let (lock, served, before) = (client.lock("a")?, served.clone(), client.in_use());
         tasks.push(tokio::spawn(async move {
             let guard = granted(&lock).await?;
             assert_eq!(served.fetch_add(1, Ordering::SeqCst), at, "served out of turn");
@@ -88,7 +88,7 @@ async fn first_come_first_served(world: World) -> Checked {
 async fn asked_for(world: &World, lock: impl Fn(&Client) -> leasehold::Lock) -> Result<u64, Failure> {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    let blocker = granted(&client.lock("a").budget(Duration::ZERO)).await?;
+    let blocker = granted(&client.lock("a")?.budget(Duration::ZERO)).await?;
     let mut tasks = Vec::new();
     for _ in 0..3 {
         let (lock, before) = (lock(&client), client.in_use());
@@ -104,7 +104,7 @@ async fn asked_for(world: &World, lock: impl Fn(&Client) -> leasehold::Lock) -> 
 }
 
 async fn never_to_or_from_an_explicit_owner(world: World) -> Checked {
-    let passed_on = |client: &Client| client.lock("a").budget(Duration::from_secs(10));
+    let passed_on = |client: &Client| client.lock("a").expect("a name").budget(Duration::from_secs(10));
     assert_eq!(asked_for(&world, passed_on).await?, 1, "nothing was passed on at all");
     let count = AtomicU64::new(0);
     let different = |client: &Client| {
@@ -116,7 +116,9 @@ async fn never_to_or_from_an_explicit_owner(world: World) -> Checked {
 }
 
 async fn never_from_a_fixed_lease(world: World) -> Checked {
-    let lock = |client: &Client| client.lock("a").lease(Duration::from_secs(60)).budget(Duration::from_secs(10));
+    let lock = |client: &Client| {
+        client.lock("a").expect("a name").lease(Duration::from_secs(60)).budget(Duration::from_secs(10))
+    };
     let asked = asked_for(&world, lock).await?;
     assert!(asked >= 3, "a fixed lease was passed on");
     Ok(())
@@ -134,7 +136,7 @@ async fn not_after_the_end(world: World) -> Checked {
         }
     };
     let client = world.builder().layer(chaos.clone()).listener(listener).connect().await?;
-    let lock = client.lock("a").keep(world.short() * 2).budget(Duration::from_secs(10));
+    let lock = client.lock("a")?.keep(world.short() * 2).budget(Duration::from_secs(10));
     let held = granted(&lock).await?;
     chaos.every(Kind::Renew, Fault::Hang);
     let queued = tokio::spawn(async move { lock.acquire().await });
@@ -155,7 +157,7 @@ async fn two_clients_share(world: World) -> Checked {
     let stop = Arc::new(AtomicBool::new(false));
     let mut set = JoinSet::new();
     for at in 0..32 {
-        let lock = clients[at % 2].lock("a").budget(Duration::from_millis(5));
+        let lock = clients[at % 2].lock("a")?.budget(Duration::from_millis(5));
         let (counts, stop) = (counts.clone(), stop.clone());
         set.spawn(async move {
             while !stop.load(Ordering::Relaxed) {

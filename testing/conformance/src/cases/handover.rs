@@ -29,14 +29,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn left_to_its_owner(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;
-    let guard = granted(&one.lock("a").owned_by(&me).lease(MINUTE)).await?;
+    let guard = granted(&one.lock("a")?.owned_by(&me).lease(MINUTE)).await?;
     let (fence, signal) = (guard.fence(), guard.lost_signal());
     guard.leave().await.map_err(|(_, error)| error)?;
     assert_eq!(soon("the signal", signal.wait()).await?, None, "nothing was lost");
     world.quiet(&one).await?;
     soon("close", one.close()).await??;
-    assert!(two.lock("a").try_acquire().await?.is_busy(), "it was given back");
-    let again = granted(&two.lock("a").owned_by(&me)).await?;
+    assert!(two.lock("a")?.try_acquire().await?.is_busy(), "it was given back");
+    let again = granted(&two.lock("a")?.owned_by(&me)).await?;
     assert_eq!(again.fence(), fence, "the owner re-enters");
     again.release().await?;
     assert_eq!(two.detached("a", &me)?.release(Some(fence)).await?, 0);
@@ -46,7 +46,7 @@ async fn left_to_its_owner(world: World) -> Checked {
 async fn several_left_to_their_owner(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;
-    let guard = granted_all(&one.lock_all(["a", "b"]).owned_by(&me).lease(MINUTE)).await?;
+    let guard = granted_all(&one.lock_all(["a", "b"])?.owned_by(&me).lease(MINUTE)).await?;
     guard.leave().await.map_err(|(_, error)| error)?;
     one.close().await?;
     assert_eq!(two.list("").await?.len(), 2);
@@ -61,12 +61,12 @@ async fn what_cannot_be_left(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;
     let refused = if world.capability.outlives_process { ErrorKind::BadArgument } else { ErrorKind::Unfit };
-    for lock in [client.lock("a").owned_by(&me), client.lock("a").lease(MINUTE)] {
+    for lock in [client.lock("a")?.owned_by(&me), client.lock("a")?.lease(MINUTE)] {
         let guard = granted(&lock).await?;
         let (guard, error) = guard.leave().await.err().ok_or("it was left")?;
         assert_eq!(error.kind(), refused, "{error}");
         assert!(guard.is_valid());
-        assert!(other.lock("a").try_acquire().await?.is_busy());
+        assert!(other.lock("a")?.try_acquire().await?.is_busy());
         guard.release().await?;
     }
     world.quiet(&client).await?;
@@ -79,7 +79,7 @@ async fn left_after_a_lost_answer(world: World) -> Checked {
     let client = world.client_over(&chaos).await?;
     let me = Owner::explicit("me")?;
     chaos.next(Kind::Acquire, 1, Fault::Park);
-    let guard = granted(&client.lock("a").owned_by(&me).lease(MINUTE)).await?;
+    let guard = granted(&client.lock("a")?.owned_by(&me).lease(MINUTE)).await?;
     soon("leave", guard.leave()).await?.map_err(|(_, error)| error)?;
     assert_eq!(client.detached("a", &me)?.release(None).await?, 0);
     chaos.deliver().await;
@@ -114,7 +114,7 @@ async fn released_hold_by_hold(world: World) -> Checked {
     }
     let mine = client.detached("a", &Owner::explicit("me")?)?;
     for left in [2, 1, 0] {
-        assert!(client.lock("a").try_acquire().await?.is_busy());
+        assert!(client.lock("a")?.try_acquire().await?.is_busy());
         assert_eq!(mine.release(None).await?, left);
     }
     assert_eq!(mine.release(None).await.map_err(|error| error.kind()), Err(ErrorKind::NotHolder));
@@ -186,7 +186,7 @@ async fn bad_arguments(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
     let me = Owner::explicit("me")?;
-    let guard = granted(&client.lock("b")).await?;
+    let guard = granted(&client.lock("b")?).await?;
     let generated = guard.owner().clone();
     guard.release().await?;
     let before = chaos.total();

@@ -22,7 +22,7 @@ crate::cases! {
 
 /// A release, and the waiter's grant, once the waiter sleeps.
 async fn hand_over(holder: &Client, lock: Lock, asleep: impl AsyncFnMut() -> bool) -> Checked {
-    let held = granted(&holder.lock("a")).await?;
+    let held = granted(&holder.lock("a")?).await?;
     let waiting = tokio::spawn(async move { lock.acquire().await?.release().await });
     eventually(asleep).await?;
     held.release().await?;
@@ -42,7 +42,7 @@ async fn wake_a_waiter(world: World) -> Checked {
             }
             asleep
         };
-        hand_over(&holder, client.lock("a"), asleep).await?;
+        hand_over(&holder, client.lock("a")?, asleep).await?;
     }
     Ok(())
 }
@@ -53,11 +53,11 @@ async fn wake_one_waiter(world: World) -> Checked {
     const WAITERS: u32 = 8;
     const FEW: u32 = 4;
     let (chaos, holder) = (Chaos::new(), world.client().await?);
-    let mut held = granted(&holder.lock("a")).await?;
+    let mut held = granted(&holder.lock("a")?).await?;
     let mut waiting = JoinSet::new();
     for _ in 0..WAITERS {
         let client = world.client_over(&chaos).await?;
-        waiting.spawn(async move { client.lock("a").acquire().await });
+        waiting.spawn(async move { client.lock("a")?.acquire().await });
     }
     eventually(async || chaos.count(Kind::Acquire) >= 2 * u64::from(WAITERS)).await?;
     eventually(async || holder.inspect("a").await.is_ok_and(|status| status.waiters == Some(WAITERS))).await?;
@@ -77,7 +77,7 @@ async fn lost_on_purpose(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
     chaos.lose_hints(true);
-    hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Acquire) >= 2).await
+    hand_over(&holder, client.lock("a")?, async || chaos.count(Kind::Acquire) >= 2).await
 }
 
 /// The one that sleeps for all of a client's tasks goes away: the next sleeps in its place.
@@ -85,11 +85,11 @@ async fn lost_and_the_first_in_line_has_gone(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
     chaos.lose_hints(true);
-    let held = granted(&holder.lock("a")).await?;
-    let first = client.lock("a");
+    let held = granted(&holder.lock("a")?).await?;
+    let first = client.lock("a")?;
     let first = tokio::spawn(async move { first.acquire().await.map(drop) });
     eventually(async || chaos.count(Kind::Acquire) >= 2).await?;
-    let (lock, before) = (client.lock("a"), client.in_use());
+    let (lock, before) = (client.lock("a")?, client.in_use());
     let second = tokio::spawn(async move { lock.acquire().await.map(|guard| guard.is_valid()) });
     eventually(async || client.in_use() > before).await?;
     first.abort();
@@ -103,7 +103,7 @@ async fn a_subscription_that_fails(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
     chaos.next(Kind::Watch, 3, Fault::LoseRequest(leasehold::Outcome::Unknown));
-    hand_over(&holder, client.lock("a"), async || chaos.count(Kind::Watch) >= 4).await?;
+    hand_over(&holder, client.lock("a")?, async || chaos.count(Kind::Watch) >= 4).await?;
     world.quiet(&client).await
 }
 
@@ -117,9 +117,9 @@ async fn a_release_before_the_subscription(world: World) -> Checked {
     for _ in 0..TRIES {
         let chaos = Chaos::new();
         let client = world.client_over(&chaos).await?;
-        let held = granted(&holder.lock("a")).await?;
+        let held = granted(&holder.lock("a")?).await?;
         chaos.next(Kind::Watch, 1, Fault::Hang);
-        let waiting = tokio::spawn(async move { client.lock("a").acquire().await?.release().await });
+        let waiting = tokio::spawn(async move { client.lock("a")?.acquire().await?.release().await });
         eventually(async || chaos.count(Kind::Watch) == 1).await?;
         held.release().await?;
         let began = Instant::now();
@@ -134,7 +134,7 @@ async fn a_release_before_the_subscription(world: World) -> Checked {
 async fn spinning(world: World) -> Checked {
     let (chaos, holder) = (Chaos::new(), world.client().await?);
     let client = world.client_over(&chaos).await?;
-    let lock = client.lock("a").wait_mode(WaitMode::Spinning);
+    let lock = client.lock("a")?.wait_mode(WaitMode::Spinning);
     hand_over(&holder, lock, async || chaos.count(Kind::Acquire) >= 4).await?;
     assert_eq!(chaos.count(Kind::Watch), 0, "a spinning waiter subscribed");
     assert!(chaos.count(Kind::Acquire) < 100, "pauses do not grow");

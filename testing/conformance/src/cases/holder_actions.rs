@@ -28,11 +28,11 @@ async fn at_least(world: World) -> Checked {
     for next in [&client, &other] {
         let span = Duration::from_secs(1);
         let asked = Instant::now();
-        let guard = granted(&client.lock("a").at_least(span)).await?;
+        let guard = granted(&client.lock("a")?.at_least(span)).await?;
         guard.release().await?;
-        let busy = next.lock("a").try_acquire().await?.is_busy();
+        let busy = next.lock("a")?.try_acquire().await?.is_busy();
         assert!(busy || asked.elapsed() >= span, "others came in at once");
-        let after = granted(&next.lock("a")).await?;
+        let after = granted(&next.lock("a")?).await?;
         assert!(asked.elapsed() >= span, "others came in after {:?}", asked.elapsed());
         after.release().await?;
     }
@@ -42,10 +42,10 @@ async fn at_least(world: World) -> Checked {
 
 async fn at_least_is_over(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
-    let guard = granted(&client.lock("a").at_least(Duration::from_millis(20))).await?;
+    let guard = granted(&client.lock("a")?.at_least(Duration::from_millis(20))).await?;
     tokio::time::sleep(Duration::from_millis(40)).await;
     guard.release().await?;
-    assert!(!other.lock("a").try_acquire().await?.is_busy());
+    assert!(!other.lock("a")?.try_acquire().await?.is_busy());
     Ok(())
 }
 
@@ -54,26 +54,26 @@ async fn extend(world: World) -> Checked {
     let lease = world.kept();
     let extended = lease * 3;
     let began = Instant::now();
-    let guard = granted(&client.lock("a").lease(lease)).await?;
+    let guard = granted(&client.lock("a")?.lease(lease)).await?;
     for _ in 0..3 {
         guard.extend(extended).await?;
         assert!(guard.time_left().is_some_and(|left| left > lease && left <= extended));
     }
     tokio::time::sleep_until((began + lease).into()).await;
     assert!(guard.is_valid());
-    assert!(other.lock("a").try_acquire().await?.is_busy());
+    assert!(other.lock("a")?.try_acquire().await?.is_busy());
     soon("lost", guard.lost()).await?;
     assert!(began.elapsed() >= extended * 9 / 10);
     assert!(!guard.is_valid());
-    drop(granted(&other.lock("a")).await?);
+    drop(granted(&other.lock("a")?).await?);
     Ok(())
 }
 
 async fn extend_what_is_gone(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
-    let ended = granted(&client.lock("a").lease(world.short())).await?;
+    let ended = granted(&client.lock("a")?.lease(world.short())).await?;
     soon("lost", ended.lost()).await?;
-    let broken = granted(&client.lock("b").lease(Duration::from_secs(10))).await?;
+    let broken = granted(&client.lock("b")?.lease(Duration::from_secs(10))).await?;
     other.break_lock("b", leasehold::Break::Now).await?;
     for guard in [&ended, &broken] {
         let error = guard.extend(Duration::from_secs(1)).await.err().ok_or("it was gone")?;
@@ -89,20 +89,20 @@ async fn extend_what_is_gone(world: World) -> Checked {
 async fn an_extension_without_an_answer(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    let guard = granted(&client.lock("a").lease(world.told())).await?;
+    let guard = granted(&client.lock("a")?.lease(world.told())).await?;
     chaos.next(Kind::Renew, 1, Fault::LoseReply);
     let error = guard.extend(world.told() * 2).await.err().ok_or("it cannot know")?;
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(guard.time_left().is_none_or(|left| left <= world.told()));
     soon("lost", guard.lost()).await?;
     drop(guard);
-    drop(granted(&world.client().await?.lock("a")).await?);
+    drop(granted(&world.client().await?.lock("a")?).await?);
     world.empty().await
 }
 
 async fn protect(world: World) -> Checked {
     let client = world.client().await?;
-    let guard = granted(&client.lock("a")).await?;
+    let guard = granted(&client.lock("a")?).await?;
     let sum = guard
         .protect(async {
             tokio::task::yield_now().await;
@@ -116,7 +116,7 @@ async fn protect(world: World) -> Checked {
 
 async fn protect_cancels_its_future(world: World) -> Checked {
     let client = world.client().await?;
-    let guard = granted(&client.lock("a").lease(world.short())).await?;
+    let guard = granted(&client.lock("a")?.lease(world.short())).await?;
     let work = Arc::new(());
     let inside = work.clone();
     let error = soon(
@@ -135,7 +135,7 @@ async fn protect_cancels_its_future(world: World) -> Checked {
 /// Work that ends after the lock was lost does not count as protected, even if it was not cancelled in time.
 async fn protect_what_is_gone(world: World) -> Checked {
     let client = world.client().await?;
-    let guard = granted(&client.lock("a").lease(world.short())).await?;
+    let guard = granted(&client.lock("a")?.lease(world.short())).await?;
     let blocked = guard.protect(async { std::thread::sleep(world.short() * 2) }).await;
     assert_eq!(blocked.map_err(|error| error.kind()), Err(ErrorKind::Lost));
     let mut ran = false;
@@ -147,7 +147,7 @@ async fn protect_what_is_gone(world: World) -> Checked {
 
 async fn the_signal_outlives_the_guard(world: World) -> Checked {
     let client = world.client().await?;
-    let guard = granted(&client.lock("a")).await?;
+    let guard = granted(&client.lock("a")?).await?;
     let signal = guard.lost_signal();
     let watching = {
         let signal = signal.clone();
@@ -164,7 +164,7 @@ async fn the_signal_outlives_the_guard(world: World) -> Checked {
 async fn time_left_is_within_the_lease(world: World) -> Checked {
     let client = world.client().await?;
     let lease = Duration::from_secs(60);
-    for lock in [client.lock("a").keep(lease), client.lock("a").lease(lease)] {
+    for lock in [client.lock("a")?.keep(lease), client.lock("a")?.lease(lease)] {
         let asked = Instant::now();
         let guard = granted(&lock).await?;
         let left = guard.time_left().ok_or("it is held")?;

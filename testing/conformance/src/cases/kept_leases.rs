@@ -24,7 +24,7 @@ async fn over_many_lease_times(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
     let mut hand = Hand::new(&world).await?;
-    let guard = granted(&client.lock("a").keep(world.kept())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept())).await?;
     let other = hand.asking("a");
     eventually(async || {
         let busy = hand.acquire(&other).await.is_ok_and(|acquired| is_busy(&acquired));
@@ -39,8 +39,8 @@ async fn over_many_lease_times(world: World) -> Checked {
 async fn a_partial_release_stays_kept(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    let outer = granted(&client.lock("a").keep(world.kept())).await?;
-    let inner = granted(&client.lock("a").keep(world.kept()).owned_by(outer.owner())).await?;
+    let outer = granted(&client.lock("a")?.keep(world.kept())).await?;
+    let inner = granted(&client.lock("a")?.keep(world.kept()).owned_by(outer.owner())).await?;
     assert_eq!(outer.holds(), 2);
     inner.release().await?;
     assert_eq!(outer.holds(), 1);
@@ -56,13 +56,13 @@ async fn a_partial_release_stays_kept(world: World) -> Checked {
 async fn a_released_lock_is_not_renewed(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    let guard = granted(&client.lock("a").keep(world.kept())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept())).await?;
     eventually(async || chaos.count(Kind::Renew) >= 2).await?;
     guard.release().await?;
     world.quiet(&client).await?;
     let (before, began) = (chaos.count(Kind::Renew), Instant::now());
     // For longer than it takes to the next renewal.
-    let other = granted(&world.client().await?.lock("a").lease(world.kept())).await?;
+    let other = granted(&world.client().await?.lock("a")?.lease(world.kept())).await?;
     soon("the other's end", other.lost()).await?;
     assert!(began.elapsed() >= world.kept() / 2);
     assert_eq!(chaos.count(Kind::Renew), before, "the keeper outlived the release");
@@ -73,10 +73,10 @@ async fn a_released_lock_is_not_renewed(world: World) -> Checked {
 async fn lost_while_a_renewal_hangs(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
-    let guard = granted(&client.lock("a").keep(world.told())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.told())).await?;
     chaos.every(Kind::Renew, Fault::Hang);
     let signal = guard.lost_signal();
-    let next = granted(&other.lock("a")).await?;
+    let next = granted(&other.lock("a")?).await?;
     assert!(!guard.is_valid(), "two are valid");
     assert!(signal.is_lost(), "another was granted before the holder was told");
     assert_eq!(soon("lost", guard.lost()).await?, Loss::TimeEnded);
@@ -92,7 +92,7 @@ async fn lost_while_a_renewal_hangs(world: World) -> Checked {
 async fn rides_out_failed_renewals(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
-    let guard = granted(&client.lock("a").keep(world.kept() * 2)).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept() * 2)).await?;
     for fault in [Fault::LoseReply, Fault::LoseRequest(leasehold::Outcome::Unknown)] {
         chaos.next(Kind::Renew, 2, fault);
         let before = chaos.count(Kind::Renew);
@@ -105,7 +105,7 @@ async fn rides_out_failed_renewals(world: World) -> Checked {
 async fn told_when_the_store_has_it_no_more(world: World) -> Checked {
     let client = world.client().await?;
     let hand = Hand::new(&world).await?;
-    let guard = granted(&client.lock("a").keep(world.kept())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept())).await?;
     hand.break_lock("a", leasehold::Break::Now).await?;
     assert_eq!(soon("lost", guard.lost()).await?, Loss::Gone);
     assert!(!guard.is_valid());
@@ -117,11 +117,11 @@ async fn not_longer_than_max_hold(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
     let (keep, limit) = (world.kept(), world.kept() * 2);
     let began = Instant::now();
-    let guard = granted(&client.lock("a").keep(keep).max_hold(limit)).await?;
+    let guard = granted(&client.lock("a")?.keep(keep).max_hold(limit)).await?;
     assert_eq!(soon("lost", guard.lost()).await?, Loss::TimeEnded);
     assert!(began.elapsed() >= limit - world.kept() / 2, "lost after {:?}", began.elapsed());
     assert!(!guard.is_valid());
-    Ok(granted(&other.lock("a")).await?.release().await?)
+    Ok(granted(&other.lock("a")?).await?.release().await?)
 }
 
 /// The keeper has a thread of its own.
@@ -129,8 +129,8 @@ fn while_the_runtime_is_blocked(world: &World) -> Checked {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (client, other) = (world.client().await?, world.client().await?);
-        let guard = granted(&client.lock("a").keep(world.kept())).await?;
-        let waiting = tokio::spawn(async move { other.lock("a").acquire().await });
+        let guard = granted(&client.lock("a")?.keep(world.kept())).await?;
+        let waiting = tokio::spawn(async move { other.lock("a")?.acquire().await });
         tokio::task::yield_now().await;
         std::thread::sleep(world.kept() * 2);
         assert!(guard.is_valid(), "a blocked runtime starved the keeper");

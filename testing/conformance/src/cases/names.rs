@@ -86,11 +86,11 @@ async fn of_every_kind(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
     let mut guards = Vec::new();
     for name in kinds() {
-        let attempt = one.lock(&name).try_acquire().await?;
+        let attempt = one.lock(&name)?.try_acquire().await?;
         guards.push(attempt.granted().ok_or_else(|| format!("{name:?} is another's twin"))?);
     }
     for name in kinds() {
-        assert!(two.lock(&name).try_acquire().await?.is_busy(), "{name:?} was granted twice");
+        assert!(two.lock(&name)?.try_acquire().await?.is_busy(), "{name:?} was granted twice");
         let status = two.inspect(&name).await?;
         assert_eq!(status.name.as_str(), name);
         assert_eq!(status.holders.len(), 1);
@@ -98,7 +98,7 @@ async fn of_every_kind(world: World) -> Checked {
     for guard in guards {
         let name = guard.name().to_string();
         guard.release().await?;
-        drop(granted(&two.lock(&name)).await?);
+        drop(granted(&two.lock(&name)?).await?);
     }
     world.quiet(&two).await?;
     world.empty().await
@@ -108,7 +108,7 @@ async fn of_every_kind_are_listed(world: World) -> Checked {
     let client = world.client().await?;
     let mut guards = Vec::new();
     for name in kinds() {
-        guards.push(granted(&client.lock(&name)).await?);
+        guards.push(granted(&client.lock(&name)?).await?);
     }
     let mut expected = kinds();
     expected.sort();
@@ -136,7 +136,7 @@ async fn thousands_at_once(world: World) -> Checked {
     let lease = Duration::from_secs(30);
     let mut guards = Vec::new();
     for at in 0..NAMES {
-        guards.push(granted(&client.lock(format!("name-{at}")).keep(lease)).await?);
+        guards.push(granted(&client.lock(format!("name-{at}"))?.keep(lease)).await?);
     }
     assert_eq!(client.list("name-").await?.len(), NAMES);
     assert_eq!(client.list("name-29").await?.len(), 111);

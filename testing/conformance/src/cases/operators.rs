@@ -34,7 +34,7 @@ async fn inspect_a_held_name(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
     let me = Owner::explicit("me")?;
     let lease = Duration::from_secs(600);
-    let guard = granted(&client.lock("a").owned_by(&me).lease(lease)).await?;
+    let guard = granted(&client.lock("a")?.owned_by(&me).lease(lease)).await?;
     let status = other.inspect("a").await?;
     assert_eq!(status.holders.len(), 1);
     let holder = &status.holders[0];
@@ -50,24 +50,24 @@ async fn inspect_a_held_name(world: World) -> Checked {
 
 async fn labels_and_machines(world: World) -> Checked {
     let (client, other) = (world.builder().host("here").connect().await?, world.client().await?);
-    let guard = granted(&client.lock("a").label("nightly, 🔒 {x}")).await?;
+    let guard = granted(&client.lock("a")?.label("nightly, 🔒 {x}")).await?;
     let holder = &other.inspect("a").await?.holders[0];
     assert_eq!(holder.label.as_deref(), Some("nightly, 🔒 {x}"));
     assert_eq!(holder.host.as_deref(), Some("here"));
     assert_eq!(holder.pid, Some(std::process::id()));
     guard.release().await?;
-    let plain = granted(&client.lock("a")).await?;
+    let plain = granted(&client.lock("a")?).await?;
     assert_eq!(other.inspect("a").await?.holders[0].label, None);
     Ok(plain.release().await?)
 }
 
 async fn waiters_are_counted(world: World) -> Checked {
     let holder = world.client().await?;
-    let held = granted(&holder.lock("a")).await?;
+    let held = granted(&holder.lock("a")?).await?;
     let mut waiting = Vec::new();
     for at in 1..=3 {
         let client = world.client().await?;
-        waiting.push(tokio::spawn(async move { client.lock("a").acquire().await.map(drop) }));
+        waiting.push(tokio::spawn(async move { client.lock("a")?.acquire().await.map(drop) }));
         eventually(async || holder.inspect("a").await.is_ok_and(|status| status.waiters == Some(at))).await?;
     }
     waiting.remove(1).abort();
@@ -83,7 +83,7 @@ async fn list_by_prefix(world: World) -> Checked {
     let client = world.client().await?;
     let mut guards = Vec::new();
     for name in ["jobs/b", "jobs/a", "job", "jobs%", "Jobs/c", "other"] {
-        guards.push(granted(&client.lock(name)).await?);
+        guards.push(granted(&client.lock(name)?).await?);
     }
     let names = async |prefix: &str| {
         let listed = client.list(prefix).await?;
@@ -103,7 +103,7 @@ async fn list_more_than_a_page(world: World) -> Checked {
     let client = world.client().await?;
     let mut guards = Vec::new();
     for at in 0..2_000 {
-        guards.push(granted(&client.lock(format!("n{at:04}"))).await?);
+        guards.push(granted(&client.lock(format!("n{at:04}"))?).await?);
     }
     let names: Vec<String> = client.list("n").await?.into_iter().map(|status| status.name.to_string()).collect();
     assert_eq!(names, (0..2_000).map(|at| format!("n{at:04}")).collect::<Vec<_>>());
@@ -112,10 +112,10 @@ async fn list_more_than_a_page(world: World) -> Checked {
 
 async fn break_now(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
-    let guard = granted(&client.lock("a").keep(world.kept())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.kept())).await?;
     let broken = other.break_lock("a", Break::Now).await?;
     assert_eq!(broken.holders[0].fence, Some(guard.fence()), "it answers who it was");
-    let next = other.lock("a").try_acquire().await?.granted().ok_or("it was not broken")?;
+    let next = other.lock("a")?.try_acquire().await?.granted().ok_or("it was not broken")?;
     assert!(next.fence() > guard.fence());
     assert_eq!(soon("lost", guard.lost()).await?, Loss::Gone);
     assert_eq!(guard.release().await.map_err(|error| error.kind()), Err(ErrorKind::Lost));
@@ -128,14 +128,14 @@ async fn break_now(world: World) -> Checked {
 async fn break_at_lease_end(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
-    let guard = granted(&client.lock("a").keep(world.told())).await?;
+    let guard = granted(&client.lock("a")?.keep(world.told())).await?;
     let signal = guard.lost_signal();
     assert!(!other.inspect("a").await?.holders[0].is_broken());
     other.break_lock("a", Break::AtLeaseEnd).await?;
     assert!(other.inspect("a").await?.holders[0].is_broken(), "it is shown as any other");
     let (before, began) = (chaos.count(Kind::Renew), Instant::now());
-    assert!(other.lock("a").try_acquire().await?.is_busy(), "it was broken at once");
-    let next = granted(&other.lock("a")).await?;
+    assert!(other.lock("a")?.try_acquire().await?.is_busy(), "it was broken at once");
+    let next = granted(&other.lock("a")?).await?;
     assert!(signal.is_lost(), "another was granted before the holder was told");
     assert_eq!(soon("lost", signal.wait()).await?, Some(Loss::Broken));
     assert_eq!(chaos.count(Kind::Renew), before + 1);
@@ -147,8 +147,8 @@ async fn break_at_lease_end(world: World) -> Checked {
 async fn break_tells_the_waiters(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, waiter) = (world.client().await?, world.client_over(&chaos).await?);
-    let guard = granted(&client.lock("a")).await?;
-    let waiting = tokio::spawn(async move { waiter.lock("a").acquire().await.map(|guard| guard.fence()) });
+    let guard = granted(&client.lock("a")?).await?;
+    let waiting = tokio::spawn(async move { waiter.lock("a")?.acquire().await.map(|guard| guard.fence()) });
     eventually(async || chaos.count(Kind::Acquire) >= 2).await?;
     client.break_lock("a", Break::Now).await?;
     assert!(soon("the waiter", waiting).await??? > guard.fence());
@@ -159,7 +159,7 @@ async fn break_a_free_name(world: World) -> Checked {
     let client = world.client().await?;
     for how in [Break::Now, Break::AtLeaseEnd] {
         assert!(!client.break_lock("a", how).await?.is_held());
-        granted(&client.lock("a")).await?.release().await?;
+        granted(&client.lock("a")?).await?.release().await?;
     }
     world.empty().await
 }

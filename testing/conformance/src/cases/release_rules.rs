@@ -57,7 +57,7 @@ async fn after_its_end(world: World) -> Checked {
     let mut first = hand.asking("a");
     first.lease = world.short();
     let grant = hand.take(&first).await?;
-    let next = granted(&world.client().await?.lock("a")).await?;
+    let next = granted(&world.client().await?.lock("a")?).await?;
     assert_eq!(hand.release(&hand.giving(&first, Some(grant.block.first))).await?, Released::NotHeld);
     assert_eq!(hand.release(&hand.giving(&first, None)).await?, Released::NotHeld);
     assert_eq!(hand.renew(&first, grant.block.first, LONG).await?, Renewed::Lost);
@@ -113,8 +113,8 @@ async fn what_was_never_taken(world: World) -> Checked {
 
 async fn drop_gives_back(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
-    drop(granted(&one.lock("a")).await?);
-    let guard = granted(&two.lock("a")).await?;
+    drop(granted(&one.lock("a")?).await?);
+    let guard = granted(&two.lock("a")?).await?;
     drop((guard, one, two));
     world.empty().await
 }

@@ -25,18 +25,18 @@ crate::cases! {
 
 async fn with_locks_held(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
-    let guards = [granted(&client.lock("a")).await?, granted(&client.lock("b")).await?];
-    let again = granted(&client.lock("a").owned_by(guards[0].owner())).await?;
+    let guards = [granted(&client.lock("a")?).await?, granted(&client.lock("b")?).await?];
+    let again = granted(&client.lock("a")?.owned_by(guards[0].owner())).await?;
     soon("close", client.close()).await??;
     for name in ["a", "b"] {
-        assert!(!other.lock(name).try_acquire().await?.is_busy(), "{name} is still held after close");
+        assert!(!other.lock(name)?.try_acquire().await?.is_busy(), "{name} is still held after close");
     }
     for guard in guards.iter().chain([&again]) {
         assert!(!guard.is_valid());
         assert_eq!(guard.holds(), 0);
         soon("lost", guard.lost()).await?;
     }
-    let error = client.lock("c").acquire().await.err().ok_or("a closed client took a lock")?;
+    let error = client.lock("c")?.acquire().await.err().ok_or("a closed client took a lock")?;
     assert_eq!(error.kind(), ErrorKind::Closed);
     drop((guards, again));
     soon("the second close", client.close()).await??;
@@ -46,11 +46,11 @@ async fn with_locks_held(world: World) -> Checked {
 
 async fn with_waiters(world: World) -> Checked {
     let (client, other) = (world.client().await?, world.client().await?);
-    let held = granted(&other.lock("a")).await?;
-    let mine = granted(&client.lock("b")).await?;
+    let held = granted(&other.lock("a")?).await?;
+    let mine = granted(&client.lock("b")?).await?;
     let signal = mine.lost_signal();
     let waiting: Vec<_> = ["a", "a", "b"]
-        .map(|name| client.lock(name))
+        .map(|name| client.lock(name).expect("a name"))
         .map(|lock| tokio::spawn(async move { lock.acquire().await.map(drop).map_err(|error| error.kind()) }))
         .into();
     eventually(async || client.in_use() >= 6).await?;
@@ -69,7 +69,7 @@ async fn with_calls_under_way(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
     chaos.next(Kind::Acquire, 1, Fault::Hang);
-    let lock = client.lock("a");
+    let lock = client.lock("a")?;
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop).map_err(|error| error.kind()) });
     eventually(async || chaos.count(Kind::Acquire) == 1).await?;
     let mut closing = Box::pin(client.close());
@@ -83,7 +83,7 @@ async fn with_calls_under_way(world: World) -> Checked {
 
 async fn with_nothing(world: World) -> Checked {
     let client = world.client().await?;
-    drop(granted(&client.lock("a")).await?);
+    drop(granted(&client.lock("a")?).await?);
     soon("close", client.close()).await??;
     world.empty().await
 }
@@ -93,7 +93,7 @@ async fn with_nothing(world: World) -> Checked {
 fn a_runtime_shuts_down(world: &World) -> Checked {
     let watcher = Builder::new_current_thread().enable_all().build()?;
     let other = watcher.block_on(world.client())?;
-    let blocker = watcher.block_on(granted(&other.lock("busy")))?;
+    let blocker = watcher.block_on(granted(&other.lock("busy")?))?;
     for workers in [0, 2] {
         let runtime = match workers {
             0 => Builder::new_current_thread().enable_all().build()?,
@@ -103,7 +103,7 @@ fn a_runtime_shuts_down(world: &World) -> Checked {
         let client = runtime.block_on(world.client_over(&chaos))?;
         let (held, is_held) = channel();
         for at in 0..4 {
-            let (lock, held) = (client.lock(format!("held-{at}")), held.clone());
+            let (lock, held) = (client.lock(format!("held-{at}"))?, held.clone());
             runtime.spawn(async move {
                 let _guard = lock.acquire().await;
                 let _ = held.send(());
@@ -114,7 +114,7 @@ fn a_runtime_shuts_down(world: &World) -> Checked {
             eventually(async || client.in_use() >= 4).await?;
             chaos.every(Kind::Acquire, Fault::Polls(1_000));
             for name in ["busy", "held-0", "in-flight"] {
-                let lock = client.lock(name);
+                let lock = client.lock(name)?;
                 tokio::spawn(async move { lock.acquire().await.map(drop) });
             }
             eventually(async || chaos.count(Kind::Acquire) >= 6).await?;
@@ -129,9 +129,9 @@ fn a_runtime_shuts_down(world: &World) -> Checked {
         drop(runtime);
         watcher.block_on(async {
             for at in 0..4 {
-                drop(granted(&other.lock(format!("held-{at}"))).await?);
+                drop(granted(&other.lock(format!("held-{at}"))?).await?);
             }
-            drop(granted(&other.lock("in-flight")).await?);
+            drop(granted(&other.lock("in-flight")?).await?);
             world.quiet(&client).await
         })?;
         assert!(blocker.is_valid());
@@ -144,8 +144,8 @@ fn a_guard_without_a_runtime(world: &World) -> Checked {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let chaos = Chaos::new();
     let client = runtime.block_on(world.client_over(&chaos))?;
-    let here = runtime.block_on(granted(&client.lock("here")))?;
-    let there = runtime.block_on(granted(&client.lock("there")))?;
+    let here = runtime.block_on(granted(&client.lock("here")?))?;
+    let there = runtime.block_on(granted(&client.lock("there")?))?;
     drop(runtime);
     chaos.every(Kind::Release, Fault::Polls(3));
     drop(here);
@@ -161,8 +161,8 @@ fn futures_without_a_runtime(world: &World) -> Checked {
     let client = runtime.block_on(world.client_over(&chaos))?;
     chaos.every(Kind::Acquire, Fault::Polls(5));
     chaos.every(Kind::Release, Fault::Polls(5));
-    let guard = runtime.block_on(granted(&client.lock("a")))?;
-    let (free, queued) = (client.lock("b"), client.lock("a"));
+    let guard = runtime.block_on(granted(&client.lock("a")?))?;
+    let (free, queued) = (client.lock("b")?, client.lock("a")?);
     let mut futures = vec![Box::pin(free.acquire()), Box::pin(queued.acquire())];
     for future in &mut futures {
         assert!(runtime.block_on(poll_once(future)).is_pending());
@@ -182,14 +182,14 @@ fn futures_without_a_runtime(world: &World) -> Checked {
 fn a_client_outlives_its_runtime(world: &World) -> Checked {
     let first = Builder::new_current_thread().enable_all().build()?;
     let client = first.block_on(world.client())?;
-    let guard = first.block_on(granted(&client.lock("a").keep(world.kept())))?;
+    let guard = first.block_on(granted(&client.lock("a")?.keep(world.kept())))?;
     drop(first);
     let second = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     second.block_on(async {
         tokio::time::sleep(world.kept() * 2).await;
         assert!(guard.is_valid(), "the keeper ended with the runtime");
         guard.release().await?;
-        drop(granted(&client.lock("a")).await?);
+        drop(granted(&client.lock("a")?).await?);
         world.quiet(&client).await
     })
 }

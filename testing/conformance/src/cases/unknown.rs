@@ -33,7 +33,7 @@ async fn the_reply_is_lost(world: World) -> Checked {
     let (chaos, mut hand) = (Chaos::new(), Hand::new(&world).await?);
     let client = world.client_over(&chaos).await?;
     chaos.next(Kind::Acquire, 3, Fault::LoseReply);
-    let guard = granted(&client.lock("a")).await?;
+    let guard = granted(&client.lock("a")?).await?;
     assert_eq!(chaos.count(Kind::Acquire), 4);
     let holders = hand.inspect("a").await?.holders;
     assert_eq!((holders.len(), holders[0].holds, holders[0].fence), (1, 1, Some(guard.fence())));
@@ -49,7 +49,7 @@ async fn the_request_is_lost(world: World) -> Checked {
     let client = world.client_over(&chaos).await?;
     chaos.next(Kind::Acquire, 2, Fault::LoseRequest(Outcome::NotApplied));
     chaos.next(Kind::Acquire, 2, Fault::LoseRequest(Outcome::Unknown));
-    let guard = granted(&client.lock("a")).await?;
+    let guard = granted(&client.lock("a")?).await?;
     assert_eq!(chaos.count(Kind::Acquire), 5);
     guard.release().await?;
     world.quiet(&client).await?;
@@ -60,9 +60,9 @@ async fn a_shared_owners_reply_is_lost(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
     let me = Owner::explicit("me")?;
-    let first = granted(&other.lock("a").owned_by(&me)).await?;
+    let first = granted(&other.lock("a")?.owned_by(&me)).await?;
     chaos.next(Kind::Acquire, 2, Fault::LoseReply);
-    let second = granted(&client.lock("a").owned_by(&me)).await?;
+    let second = granted(&client.lock("a")?.owned_by(&me)).await?;
     assert_eq!(other.inspect("a").await?.holders[0].holds, Some(2), "a re-sent acquire counted twice");
     chaos.next(Kind::Release, 1, Fault::LoseReply);
     assert_eq!(second.release().await.map_err(|error| error.outcome()), Err(Outcome::Unknown));
@@ -77,10 +77,10 @@ async fn asked_once_and_the_reply_is_lost(world: World) -> Checked {
     let chaos = Chaos::new();
     let client = world.client_over(&chaos).await?;
     chaos.next(Kind::Acquire, 1, Fault::LoseReply);
-    let error = client.lock("a").try_acquire().await.err().ok_or("it cannot know that it has it")?;
+    let error = client.lock("a")?.try_acquire().await.err().ok_or("it cannot know that it has it")?;
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unreachable, Outcome::Unknown));
     assert_eq!(error.lock(), Some("a"));
-    let guard = granted(&world.client().await?.lock("a")).await?;
+    let guard = granted(&world.client().await?.lock("a")?).await?;
     assert!(guard.is_valid());
     guard.release().await?;
     world.quiet(&client).await?;
@@ -90,10 +90,10 @@ async fn asked_once_and_the_reply_is_lost(world: World) -> Checked {
 async fn the_reply_to_a_release_is_lost(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
-    let guard = granted(&client.lock("a")).await?;
+    let guard = granted(&client.lock("a")?).await?;
     chaos.next(Kind::Release, 2, Fault::LoseReply);
     assert_eq!(guard.release().await.map_err(|error| error.outcome()), Err(Outcome::Unknown));
-    let next = granted(&other.lock("a")).await?;
+    let next = granted(&other.lock("a")?).await?;
     world.quiet(&client).await?;
     assert!(chaos.count(Kind::Release) >= 3, "it was not asked again");
     assert!(next.is_valid());
@@ -104,10 +104,10 @@ async fn the_reply_to_a_release_is_lost(world: World) -> Checked {
 async fn the_request_to_release_is_lost(world: World) -> Checked {
     let chaos = Chaos::new();
     let (client, other) = (world.client_over(&chaos).await?, world.client().await?);
-    let guard = granted(&client.lock("a")).await?;
+    let guard = granted(&client.lock("a")?).await?;
     chaos.next(Kind::Release, 3, Fault::LoseRequest(Outcome::Unknown));
     drop(guard);
-    let next = granted(&other.lock("a")).await?;
+    let next = granted(&other.lock("a")?).await?;
     world.quiet(&client).await?;
     next.release().await?;
     world.empty().await
@@ -146,7 +146,7 @@ async fn arrives_later(world: &World, then: Fault) -> Checked {
             other => return Err(format!("it arrived, and: {other:?}").into()),
         }
     }
-    let guard = granted(&other.lock("a")).await?;
+    let guard = granted(&other.lock("a")?).await?;
     world.quiet(&client).await?;
     assert!(guard.is_valid());
     guard.release().await?;
@@ -167,7 +167,7 @@ async fn a_cancelled_acquire_that_arrives_too_late(world: World) -> Checked {
 async fn cancel_parked(chaos: &Chaos, client: &leasehold::Client, then: Fault) -> Checked {
     chaos.next(Kind::Acquire, 1, Fault::Park);
     chaos.every(Kind::Acquire, then);
-    let (lock, before) = (client.lock("a"), chaos.count(Kind::Acquire));
+    let (lock, before) = (client.lock("a")?, chaos.count(Kind::Acquire));
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     eventually(async || chaos.parked() == 1 && chaos.count(Kind::Acquire) >= before + 2).await?;
     waiting.abort();
@@ -187,7 +187,7 @@ async fn a_storm(world: World) -> Checked {
         let (client, number, mut rng) = (clients[at % 2].clone(), number.clone(), Rng::new(seed));
         set.spawn(async move {
             for _ in 0..10 {
-                let guard = granted(&client.lock("a").budget(Duration::from_millis(rng.below(5)))).await?;
+                let guard = granted(&client.lock("a")?.budget(Duration::from_millis(rng.below(5)))).await?;
                 let count = number.load(Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 number.store(count + 1, Ordering::Relaxed);

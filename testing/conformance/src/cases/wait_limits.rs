@@ -20,7 +20,7 @@ crate::cases! {
 
 async fn free(world: World) -> Checked {
     let client = world.client().await?;
-    let guard = client.lock("a").try_acquire().await?.granted().ok_or("it was free")?;
+    let guard = client.lock("a")?.try_acquire().await?.granted().ok_or("it was free")?;
     assert!(guard.is_valid());
     assert_eq!(guard.name().as_str(), "a");
     guard.release().await?;
@@ -29,8 +29,8 @@ async fn free(world: World) -> Checked {
 
 async fn busy_here(world: World) -> Checked {
     let client = world.client().await?;
-    let guard = granted(&client.lock("a").label("me")).await?;
-    let Attempt::Busy(holder) = client.lock("a").try_acquire().await? else { return Err("two have it".into()) };
+    let guard = granted(&client.lock("a")?.label("me")).await?;
+    let Attempt::Busy(holder) = client.lock("a")?.try_acquire().await? else { return Err("two have it".into()) };
     assert_eq!(holder.fence, Some(guard.fence()));
     assert_eq!(holder.label.as_deref(), Some("me"));
     Ok(())
@@ -38,21 +38,21 @@ async fn busy_here(world: World) -> Checked {
 
 async fn busy_elsewhere(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
-    let guard = granted(&one.lock("a").label("other")).await?;
-    let Attempt::Busy(holder) = two.lock("a").try_acquire().await? else { return Err("two have it".into()) };
+    let guard = granted(&one.lock("a")?.label("other")).await?;
+    let Attempt::Busy(holder) = two.lock("a")?.try_acquire().await? else { return Err("two have it".into()) };
     assert_eq!(holder.name.as_str(), "a");
     assert_eq!(holder.fence, Some(guard.fence()));
     assert_eq!(holder.label.as_deref(), Some("other"));
     assert_eq!(holder.pid, Some(std::process::id()));
     guard.release().await?;
-    assert!(!two.lock("a").try_acquire().await?.is_busy());
+    assert!(!two.lock("a")?.try_acquire().await?.is_busy());
     Ok(())
 }
 
 async fn waits_until_released(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
-    let first = granted(&one.lock("a")).await?;
-    let lock = two.lock("a");
+    let first = granted(&one.lock("a")?).await?;
+    let lock = two.lock("a")?;
     let waiting = tokio::spawn(async move { granted(&lock).await });
     crate::world::eventually(async || two.in_use() > 0).await?;
     assert!(first.is_valid() && !waiting.is_finished());
@@ -65,11 +65,11 @@ async fn waits_until_released(world: World) -> Checked {
 
 async fn waiting_ends_in_time(world: World) -> Checked {
     let (one, two) = (world.client().await?, world.client().await?);
-    let held = granted(&one.lock("a")).await?;
+    let held = granted(&one.lock("a")?).await?;
     let limit = Duration::from_millis(150);
     for client in [&one, &two] {
         let began = Instant::now();
-        let attempt = soon("waiting", client.lock("a").acquire_within(limit)).await??;
+        let attempt = soon("waiting", client.lock("a")?.acquire_within(limit)).await??;
         let took = began.elapsed();
         assert!(attempt.is_busy());
         assert!(took >= limit, "it gave up after {took:?}");
@@ -81,7 +81,7 @@ async fn waiting_ends_in_time(world: World) -> Checked {
 
 async fn waits_no_longer_than_needed(world: World) -> Checked {
     let client = world.client().await?;
-    let attempt = soon("waiting", client.lock("a").acquire_within(Duration::from_secs(60))).await??;
+    let attempt = soon("waiting", client.lock("a")?.acquire_within(Duration::from_secs(60))).await??;
     assert!(attempt.granted().is_some_and(|guard| guard.is_valid()));
     Ok(())
 }
@@ -90,7 +90,7 @@ async fn waits_no_longer_than_needed(world: World) -> Checked {
 async fn no_time_to_wait_at_all(world: World) -> Checked {
     let client = world.client().await?;
     for _ in 0..20 {
-        drop(client.lock("a").acquire_within(Duration::ZERO).await?);
+        drop(client.lock("a")?.acquire_within(Duration::ZERO).await?);
     }
     world.quiet(&client).await?;
     world.empty().await
@@ -98,17 +98,17 @@ async fn no_time_to_wait_at_all(world: World) -> Checked {
 
 fn by_threads(world: &World) -> Checked {
     let client = blocking::Client::connect(&world.url())?;
-    let guard = client.lock("a").acquire()?;
+    let guard = client.lock("a")?.acquire()?;
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let once = matches!(client.lock("a").try_acquire()?, blocking::Attempt::Busy(_));
-            let within = client.lock("a").acquire_within(Duration::from_millis(50))?.granted().is_none();
+            let once = matches!(client.lock("a")?.try_acquire()?, blocking::Attempt::Busy(_));
+            let within = client.lock("a")?.acquire_within(Duration::from_millis(50))?.granted().is_none();
             Ok::<_, leasehold::Error>(once && within)
         });
         assert!(other.join().map_err(|_| "the thread panicked")??, "another thread got it");
         Checked::Ok(())
     })?;
-    let again = client.lock("a").try_acquire()?.granted().ok_or("the same thread re-enters")?;
+    let again = client.lock("a")?.try_acquire()?.granted().ok_or("the same thread re-enters")?;
     assert_eq!(again.fence(), guard.fence());
     again.release()?;
     assert!(guard.is_valid());

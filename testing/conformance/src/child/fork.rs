@@ -15,8 +15,8 @@ use crate::case::{Checked, Failure};
 pub(super) fn fork(url: &str) -> Checked {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = runtime.block_on(Client::connect(url))?;
-    let guard = runtime.block_on(client.lock("a").acquire())?;
-    let lock = client.lock("a");
+    let guard = runtime.block_on(client.lock("a")?.acquire())?;
+    let lock = client.lock("a")?;
     let mut waiting = Box::pin(lock.acquire());
     runtime.block_on(async { tokio::time::timeout(Duration::from_millis(5), &mut waiting).await }).err();
     let Some(child) = forked() else {
@@ -60,9 +60,9 @@ fn is_closed() -> bool {
 
 /// The number of the first check that fails.
 fn in_the_child(client: &Client, guard: &Guard) -> Result<(), i32> {
-    is_refused(client.lock("b").acquire(), 1)?;
-    is_refused(client.lock("b").try_acquire(), 2)?;
-    is_refused(client.lock("a").owned_by(guard.owner()).acquire(), 3)?;
+    is_refused(client.lock("b").expect("a name").acquire(), 1)?;
+    is_refused(client.lock("b").expect("a name").try_acquire(), 2)?;
+    is_refused(client.lock("a").expect("a name").owned_by(guard.owner()).acquire(), 3)?;
     is_refused(client.inspect("a"), 4)?;
     is_refused(client.list(""), 5)?;
     is_refused(client.close(), 6)?;

@@ -25,7 +25,7 @@ const TASKS: u64 = 8;
 /// Adds one to the number in the folder, this many times: reads it, and writes it in two steps.
 pub(super) async fn count(pupil: &Pupil, name: &str, folder: &str, times: u32) -> Result<String, Failure> {
     let (ledger, counter) = (Ledger::at(&Path::new(folder).join(LEDGER)), Path::new(folder).join(COUNTER));
-    let lock = pupil.client.lock(name);
+    let lock = pupil.client.lock(name)?;
     let mut first = None;
     for _ in 0..times {
         let guard = if pupil.bug == Planted::NoLock { None } else { Some(lock.acquire().await?) };
@@ -81,7 +81,7 @@ pub(super) async fn drops(pupil: &Pupil, name: &str, times: u64, seed: u64) -> R
             let mut granted = 0;
             for _ in 0..times / TASKS {
                 let limit = Duration::from_micros(rng.below(2_000));
-                let lock = client.lock(&name);
+                let lock = client.lock(&name)?;
                 if let Ok(guard) = tokio::time::timeout(limit, lock.acquire()).await {
                     granted += 1;
                     match (guard?, bug) {

@@ -49,7 +49,7 @@ async fn stop_between_writes(scene: &Scene, url: &str) -> Result<u64, Failure> {
     loop {
         let stopped = now();
         scene.holder.remote.stop()?;
-        match client.lock("probe").try_acquire().await {
+        match client.lock("probe")?.try_acquire().await {
             Ok(_) => return Ok(stopped),
             Err(_) => scene.holder.remote.go_on()?,
         }

@@ -165,7 +165,7 @@ async fn one_round(
         let name = name.to_owned();
         running.spawn(async move {
             while !ended.load(Ordering::Relaxed) {
-                let Ok(guard) = client.lock(&*name).acquire().await else { continue };
+                let Ok(guard) = client.lock(&*name).expect("a name").acquire().await else { continue };
                 seen.write(&gate, guard.fence(), guard.owner());
                 // That it was lost is what this is about.
                 let _ = guard.release().await;

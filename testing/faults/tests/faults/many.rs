@@ -85,7 +85,7 @@ fn names_waited_for_at_once(layout: Layout) -> Checked {
 async fn all(client: &Client, names: usize) -> Result<Vec<Guard>, Failure> {
     let mut tasks = JoinSet::new();
     for number in 0..names {
-        let lock = client.lock(format!("name {number}"));
+        let lock = client.lock(format!("name {number}"))?;
         tasks.spawn(async move { lock.acquire().await.map(|guard| (number, guard)) });
     }
     let mut guards = Vec::with_capacity(names);
@@ -108,7 +108,7 @@ fn names_used_once(layout: Layout) -> Checked {
             tasks.spawn(async move {
                 let mut unknown = 0;
                 for number in (task..names).step_by(AT_A_TIME) {
-                    let guard = client.lock(format!("name {number}")).acquire().await?;
+                    let guard = client.lock(format!("name {number}"))?.acquire().await?;
                     match guard.release().await {
                         // The client goes on giving it back; that must leave nothing either.
                         Err(error) if error.outcome() == Outcome::Unknown => unknown += 1,

@@ -110,7 +110,7 @@ async fn crowd(what: &str, clients: [Client; 2]) -> Checked {
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..TASKS {
         let set = sets[number % SETS].clone();
-        let lock = lock_all(set.iter().map(|place| clients[place.0].lock(name(*place))));
+        let lock = lock_all(set.iter().map(|place| clients[place.0].lock(name(*place)).expect("a name")));
         let (counters, had) = (counters.clone(), had.clone());
         let goes_on = move || match span {
             Some(span) => start.elapsed() < span,
@@ -218,20 +218,20 @@ async fn two_urls_of_one_server() -> Checked {
     let socket = format!("redis+unix://{}", server.socket().display());
     for same in [format!("redis://localhost:{port}/0"), socket] {
         let two = Client::connect(&same).await?;
-        let error = lock_all([one.lock("a"), two.lock("a")]).acquire().await.expect_err("one lock twice");
+        let error = lock_all([one.lock("a")?, two.lock("a")?]).acquire().await.expect_err("one lock twice");
         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-        lock_all([one.lock("a"), two.lock("b")]).acquire().await?.release().await?;
+        lock_all([one.lock("a")?, two.lock("b")?]).acquire().await?.release().await?;
     }
     for another in ["/1", "?prefix=app:"] {
         let other = Client::connect(&format!("redis://127.0.0.1:{port}{another}")).await?;
-        lock_all([one.lock("a"), other.lock("a")]).acquire().await?.release().await?;
+        lock_all([one.lock("a")?, other.lock("a")?]).acquire().await?.release().await?;
     }
     // A store without an identity: only if that matters.
     server.command(&["ACL", "SETUSER", "default", "-info"])?;
     let silent = Client::connect(&format!("redis://127.0.0.1:{port}/2")).await?;
-    let error = lock_all([one.lock("a"), silent.lock("a")]).acquire().await.expect_err("nobody can know");
+    let error = lock_all([one.lock("a")?, silent.lock("a")?]).acquire().await.expect_err("nobody can know");
     assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
-    lock_all([one.lock("a"), silent.lock("b")]).acquire().await?.release().await?;
+    lock_all([one.lock("a")?, silent.lock("b")?]).acquire().await?.release().await?;
     Ok(())
 }
 
@@ -242,8 +242,8 @@ async fn an_owner_that_holds_a_member() -> Checked {
     let me = Owner::explicit("me")?;
     for layout in LAYOUTS {
         let (here, there) = (Client::connect(&url(server.address(), layout)).await?, url(server.address(), layout));
-        let held = Client::connect(&there).await?.lock(layout).owned_by(&me).acquire().await?;
-        let both = lock_all([memory.lock("a"), here.lock(layout)]).owned_by(&me);
+        let held = Client::connect(&there).await?.lock(layout)?.owned_by(&me).acquire().await?;
+        let both = lock_all([memory.lock("a")?, here.lock(layout)?]).owned_by(&me);
         let error = both.acquire().await.expect_err("it holds one of them");
         assert_eq!((error.kind(), error.lock()), (ErrorKind::AlreadyHeld, Some(layout)), "{error}");
         assert!(!memory.inspect("a").await?.is_held());
@@ -273,7 +273,7 @@ impl Both {
     }
 
     fn lock(&self) -> leasehold::GroupLock {
-        lock_all([self.file.lock("a"), self.redis.lock("b").keep(LEASE)])
+        lock_all([self.file.lock("a").expect("a name"), self.redis.lock("b").expect("a name").keep(LEASE)])
     }
 }
 
@@ -319,7 +319,7 @@ async fn stopped_while_wanted() -> Checked {
     let waiting = tokio::spawn(async move { lock.acquire().await });
     tokio::time::sleep(4 * LEASE / 3).await;
     for _ in 0..20 {
-        let free = both.file.lock("a").acquire_within(STUCK).await?;
+        let free = both.file.lock("a")?.acquire_within(STUCK).await?;
         free.granted().ok_or("the file's lock is held while nobody can have both")?.release().await?;
     }
     let ended = tokio::time::timeout(STUCK, both.lock().acquire_within(300 * MS)).await?;

@@ -53,7 +53,7 @@ async fn one_that_connects_and_is_not_polled() -> Checked {
     let client = client(&server).await?;
     for _ in 0..20 {
         cut_all(&server)?;
-        let (lock, other) = (client.lock("a"), client.lock("b"));
+        let (lock, other) = (client.lock("a")?, client.lock("b")?);
         let mut first = Box::pin(lock.acquire());
         polled_once(&mut first).await;
         soon(other.acquire()).await?.release().await?;
@@ -69,7 +69,7 @@ fn runtimes_without_sockets_and_timers() -> Checked {
         let (mut runtime, url) = (runtime, url(&server));
         runtime.worker_threads(1).build()?.block_on(async {
             let client = Client::connect(&url).await?;
-            client.lock("a").acquire().await?.release().await
+            client.lock("a")?.acquire().await?.release().await
         })?;
     }
     Ok(())
@@ -81,10 +81,10 @@ fn a_runtime_that_stands_still() -> Checked {
     let build = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (still, other) = (build()?, build()?);
     let client = still.block_on(client(&server))?;
-    still.block_on(async { client.lock("a").acquire().await?.release().await })?;
+    still.block_on(async { client.lock("a")?.acquire().await?.release().await })?;
     other.block_on(async {
         soon(client.inspect("a")).await?;
-        soon(client.lock("b").acquire()).await?.release().await
+        soon(client.lock("b")?.acquire()).await?.release().await
     })?;
     Ok(())
 }
@@ -145,7 +145,7 @@ async fn keys_beside_a_lock_are_no_names() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
     for beside in ["leasehold_lock:{a}", "leasehold_fence:{a}", "leasehold_line:{a}", "leasehold_heard::{a}"] {
-        let error = client.lock(beside).acquire().await.expect_err("it is no name");
+        let error = client.lock(beside)?.acquire().await.expect_err("it is no name");
         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
     }
     assert_eq!(number(&server, &["DBSIZE"])?, 0);
@@ -159,7 +159,7 @@ async fn a_fault_beside_the_lock_fails_no_call() -> Checked {
         for beside in ["leasehold_line:{b}", "leasehold_heard:{b}", "leasehold_lock:{b}"] {
             server.command(&["DEL", beside])?;
             server.command(&["RPUSH", beside, "not what it should be"])?;
-            let both = client.lock_all(["a", "b"]).acquire().await?;
+            let both = client.lock_all(["a", "b"])?.acquire().await?;
             server.command(&["DEL", beside])?;
             server.command(&["RPUSH", beside, "nor this"])?;
             both.release().await?;
@@ -176,12 +176,12 @@ async fn a_damaged_record_is_none() -> Checked {
         let server = Redis::start()?;
         let of = async || Client::connect(&format!("{}?layout={layout}", url(&server))).await;
         let (one, other) = (of().await?, of().await?);
-        let held = one.lock("a").acquire().await?;
+        let held = one.lock("a")?.acquire().await?;
         let found = server.command(&["GET", "leasehold_fence:{a}"])?;
         let owner = found.text()?.split(' ').nth(3).ok_or("an owner")?.to_owned();
         for record in ["3 9 30000 OWNER p\n1\n\n", "0 1 30000 OWNER p\n", "+5 OWNER", "5 OWNER p", ""] {
             server.command(&["SET", "leasehold_fence:{a}", &record.replace("OWNER", &owner), "EX", "600"])?;
-            assert!(other.lock("a").try_acquire().await?.is_busy(), "{layout} {record:?}");
+            assert!(other.lock("a")?.try_acquire().await?.is_busy(), "{layout} {record:?}");
             assert_eq!(other.inspect("a").await?.holders.len(), 1, "{layout} {record:?}");
         }
         held.release().await?;
@@ -193,7 +193,7 @@ async fn a_damaged_record_is_none() -> Checked {
 async fn a_user_without_channels_releases() -> Checked {
     let server = Redis::with(Settings::default().users("user default on nopass ~* resetchannels +@all"))?;
     let client = client(&server).await?;
-    client.lock("a").acquire().await?.release().await?;
+    client.lock("a")?.acquire().await?.release().await?;
     assert_eq!(number(&server, &["EXISTS", "a"])?, 0);
     Ok(())
 }
@@ -203,7 +203,7 @@ async fn a_user_without_expiry_leaves_nothing() -> Checked {
     for rights in ["+@all -pexpire", "+@all -pexpire -del", "+@all -pexpire -pttl", "+@all -pexpire -hdel -del", some] {
         let server = Redis::with(Settings::default().users(&format!("user default on nopass ~* &* {rights}")))?;
         let client = client(&server).await?;
-        for lock in [client.lock("a"), client.lock("a").owned_by(&Owner::explicit("me")?)] {
+        for lock in [client.lock("a")?, client.lock("a")?.owned_by(&Owner::explicit("me")?)] {
             let error = lock.acquire().await.expect_err("it may not");
             assert_eq!(error.kind(), ErrorKind::Unfit, "{rights}: {error}");
             assert_eq!(number(&server, &["PTTL", "a"])?, -2, "{rights}: a lock was left for ever");
@@ -221,8 +221,8 @@ async fn no_second_hold() -> Checked {
         let rights = ["+@all".to_owned(), format!("-{lacking}")];
         server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", &rights[0], &rights[1]])?;
         let second = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
-        let held = first.lock("a").owned_by(&me).lease(600 * S).acquire().await?;
-        let entered = second.lock("a").owned_by(&me).lease(60 * S).try_acquire().await;
+        let held = first.lock("a")?.owned_by(&me).lease(600 * S).acquire().await?;
+        let entered = second.lock("a")?.owned_by(&me).lease(60 * S).try_acquire().await;
         let is_entered = entered.is_ok();
         if let Ok(entered) = entered {
             assert_eq!(lacking, "hdel", "it may enter without it");
@@ -244,7 +244,7 @@ async fn no_half_of_a_release() -> Checked {
     for lacking in ["pexpire", "set"] {
         server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", "+@all", &format!("-{lacking}")])?;
         let second = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
-        let held = first.lock("a").owned_by(&me).lease(600 * S).acquire().await?;
+        let held = first.lock("a")?.owned_by(&me).lease(600 * S).acquire().await?;
         server.command(&["HINCRBY", "a", "me", "1"])?;
         let failed = second.detached("a", &me)?.release(None).await.expect_err("it may not");
         assert_eq!(failed.kind(), ErrorKind::Unfit, "-{lacking}: {failed}");
@@ -259,7 +259,7 @@ async fn no_half_of_a_release() -> Checked {
 /// A lock that this user may not read is held all the same.
 async fn no_empty_list_for_lack_of_a_right() -> Checked {
     let server = Redis::start()?;
-    let held = client(&server).await?.lock("a").owned_by(&Owner::explicit("me")?).lease(600 * S).acquire().await?;
+    let held = client(&server).await?.lock("a")?.owned_by(&Owner::explicit("me")?).lease(600 * S).acquire().await?;
     for lacking in ["hkeys", "hlen", "hstrlen", "getrange"] {
         server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", "+@all", &format!("-{lacking}")])?;
         let looking = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
@@ -277,7 +277,7 @@ async fn no_half_of_a_break() -> Checked {
         server.command(&["ACL", "SETUSER", lacking, "on", ">x", "~*", "&*", "+@all", &format!("-{lacking}")])?;
         let operator = Client::connect(&format!("redis://{lacking}:x@{}", server.address())).await?;
         for how in [Break::AtLeaseEnd, Break::Now] {
-            let held = first.lock("a").lease(600 * S).acquire().await?;
+            let held = first.lock("a")?.lease(600 * S).acquire().await?;
             let before = server.command(&["HGETALL", "a"])?;
             if operator.break_lock("a", how).await.is_err() {
                 assert_eq!(server.command(&["HGETALL", "a"])?.texts()?, before.texts()?, "-{lacking}: {how:?}");
@@ -295,10 +295,10 @@ async fn large_hashes_of_others_are_passed_over() -> Checked {
     let fill = "for hash = 1, 100 do for field = 1, 20000 do redis.call('HSET', 'big-' .. hash, field, field) end end";
     server.command(&["EVAL", fill, "0"])?;
     let client = client(&server).await?;
-    let held = client.lock("held").acquire().await?;
+    let held = client.lock("held")?.acquire().await?;
     let listed: Vec<_> = soon(client.list("")).await?.into_iter().map(|status| status.name.to_string()).collect();
     assert_eq!(listed, ["held"]);
-    assert!(client.lock("big-1").try_acquire().await?.is_busy());
+    assert!(client.lock("big-1")?.try_acquire().await?.is_busy());
     assert!(client.inspect("big-1").await?.is_held());
     held.release().await?;
     Ok(())
@@ -309,7 +309,7 @@ async fn numbers_of_others_are_not_counts() -> Checked {
     let client = client(&server).await?;
     for count in ["1763262000000", "inf", "nan", "-3", "0.5", "many", ""] {
         server.command(&["HSET", "x", "somebody", count])?;
-        assert!(client.lock("x").try_acquire().await?.is_busy(), "{count:?}");
+        assert!(client.lock("x")?.try_acquire().await?.is_busy(), "{count:?}");
         assert!(client.inspect("x").await?.is_held(), "{count:?}");
         client.list("").await?;
     }
@@ -321,14 +321,14 @@ async fn tokens_beyond_counting_are_refused() -> Checked {
     let client = client(&server).await?;
     for token in ["9007199254740992", "1763262000000000001"] {
         server.command(&["SET", "redisson_lock_token:{x}", token])?;
-        let error = client.lock("x").acquire().await.expect_err("it cannot be counted on");
+        let error = client.lock("x")?.acquire().await.expect_err("it cannot be counted on");
         assert_eq!(error.kind(), ErrorKind::Unfit, "{token}: {error}");
         assert_eq!(server.command(&["GET", "redisson_lock_token:{x}"])?.text()?, token);
         assert_eq!(number(&server, &["EXISTS", "x"])?, 0);
     }
     for other in ["no number", "1e300", "inf", "0x1F", " 1e3", "-1", "+0 ", "01", ""] {
         server.command(&["SET", "redisson_lock_token:{x}", other])?;
-        let held = client.lock("x").acquire().await?;
+        let held = client.lock("x")?.acquire().await?;
         assert!(held.fence().get() < 1 << 53, "{other:?}");
         held.release().await?;
         assert_eq!(server.command(&["GET", "redisson_lock_token:{x}"])?.text()?, other, "it is no token of Redisson's");
@@ -342,7 +342,7 @@ async fn scripts_are_forgotten_all_the_time() -> Checked {
     let owner = Owner::explicit("me")?;
     for _ in 0..200 {
         server.command(&["SCRIPT", "FLUSH"])?;
-        let guard = client.lock("a").owned_by(&owner).lease(60 * S).acquire().await?;
+        let guard = client.lock("a")?.owned_by(&owner).lease(60 * S).acquire().await?;
         server.command(&["SCRIPT", "FLUSH"])?;
         guard.release().await?;
     }

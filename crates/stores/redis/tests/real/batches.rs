@@ -33,7 +33,7 @@ async fn with(server: &Redis, layout: &str) -> Result<Client, leasehold_faults::
 async fn all(client: &Client, names: impl IntoIterator<Item = String>) -> Vec<(String, Result<Attempt, Error>)> {
     let mut asking = JoinSet::new();
     for name in names {
-        let lock = client.lock(&name);
+        let lock = client.lock(&name).expect("a name");
         asking.spawn(async move { (name, lock.try_acquire().await) });
     }
     tokio::time::timeout(LIMIT, asking.join_all()).await.expect("all are answered")
@@ -104,7 +104,7 @@ async fn what_is_not_ordinary_hurts_no_other() -> Checked {
     for layout in LAYOUTS {
         let server = Redis::start()?;
         let (client, other) = (with(&server, layout).await?, with(&server, layout).await?);
-        let held = other.lock("n3").acquire().await?;
+        let held = other.lock("n3")?.acquire().await?;
         server.command(&["RPUSH", "n5", "no lock"])?;
         server.command(&["SET", "leasehold_fence:{n7}", "no fence"])?;
         server.command(&["RPUSH", "leasehold_fence:{n8}", "nor this"])?;
@@ -160,7 +160,7 @@ async fn whoever_waits_is_told() -> Checked {
         }
         let mut waiting = JoinSet::new();
         for name in names().step_by(2) {
-            let lock = other.lock(&name);
+            let lock = other.lock(&name)?;
             waiting.spawn(async move { lock.acquire().await });
         }
         let in_line = || Ok(server.command(&["KEYS", "*leasehold_line:*"])?.texts()?.len() == MANY / 2);
@@ -194,7 +194,7 @@ async fn what_is_dropped_is_taken_back() -> Checked {
         for round in 0..20_u32 {
             let mut asking = JoinSet::new();
             for (at, name) in names().enumerate() {
-                let lock = client.lock(&name);
+                let lock = client.lock(&name)?;
                 let patience = Duration::from_micros((at as u64 * 7919 + u64::from(round) * 104_729) % 8_000);
                 asking.spawn(async move {
                     tokio::time::timeout(patience, lock.acquire()).await.is_ok_and(|taken| taken.is_ok())
@@ -215,7 +215,7 @@ async fn fences_go_on_from_larger_ones() -> Checked {
         let server = Redis::start()?;
         let client = with(&server, layout).await?;
         // As a clock leaves them that was days ahead.
-        let ahead = client.lock("now").acquire().await?.fence().get() + 6 * 24 * 3_600 * 8_000_000;
+        let ahead = client.lock("now")?.acquire().await?.fence().get() + 6 * 24 * 3_600 * 8_000_000;
         for at in (0..MANY).step_by(3) {
             server.command(&[
                 "SET",
@@ -275,8 +275,10 @@ async fn a_server_that_goes() -> Checked {
     server.kill()?;
     all(&client, names()).await.into_iter().for_each(told);
     server.restart_empty()?;
-    let mut asking: JoinSet<_> =
-        names().map(|name| client.lock(&name)).map(|lock| async move { lock.acquire().await }).collect();
+    let mut asking: JoinSet<_> = names()
+        .map(|name| client.lock(&name).expect("a name"))
+        .map(|lock| async move { lock.acquire().await })
+        .collect();
     let mut guards = Vec::new();
     while let Some(taken) = tokio::time::timeout(LIMIT, asking.join_next()).await? {
         guards.push(taken??);

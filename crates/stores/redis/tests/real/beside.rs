@@ -42,17 +42,17 @@ async fn untouched() -> Checked {
                 server.command(&["FLUSHALL"])?;
                 server.command(&[&[word, key], rest].concat())?;
                 let (what, before) = (format!("{layout}: {word} {key} {rest:?}"), seen(&server, key)?);
-                let held = client.lock("x").acquire().await?;
+                let held = client.lock("x")?.acquire().await?;
                 for waited in [
-                    waiter.lock("x").acquire_within(50 * MS).await?,
-                    waiter.lock("x").owned_by(&me).acquire_within(50 * MS).await?,
+                    waiter.lock("x")?.acquire_within(50 * MS).await?,
+                    waiter.lock("x")?.owned_by(&me).acquire_within(50 * MS).await?,
                 ] {
                     assert!(waited.granted().is_none(), "{what}");
                 }
                 assert_eq!(seen(&server, key)?, before, "{what}: a wait");
                 held.release().await?;
                 assert_eq!(seen(&server, key)?, before, "{what}: a plain lock");
-                let shared = client.lock("x").owned_by(&me).lease(60 * S).try_acquire().await;
+                let shared = client.lock("x")?.owned_by(&me).lease(60 * S).try_acquire().await;
                 match shared {
                     Ok(shared) => shared.granted().ok_or("it is busy")?.release().await?,
                     Err(error) => {
@@ -76,10 +76,10 @@ async fn untouched() -> Checked {
 async fn another_prefix() -> Checked {
     let server = Redis::start()?;
     let name = "p:leasehold_lock:{p:a}";
-    let victim = Client::connect(&url(&server)).await?.lock(name).acquire().await?;
+    let victim = Client::connect(&url(&server)).await?.lock(name)?.acquire().await?;
     let neighbour = Client::connect(&format!("{}?prefix=p:", url(&server))).await?;
-    let held = neighbour.lock("a").acquire().await?;
-    assert!(neighbour.lock("a").acquire_within(50 * MS).await?.granted().is_none());
+    let held = neighbour.lock("a")?.acquire().await?;
+    assert!(neighbour.lock("a")?.acquire_within(50 * MS).await?.granted().is_none());
     held.release().await?;
     neighbour.break_lock("a", BreakOptions::from(Break::Now).reset_fence()).await?;
     assert_eq!(number(&server, &["EXISTS", name])?, 1, "another lock is gone");
@@ -95,7 +95,7 @@ async fn no_fence() -> Checked {
         for making in [&["RPUSH", key, "a"][..], &["HSET", key, "a", "1"], &["ZADD", key, "1", "a"]] {
             for how in [Break::AtLeaseEnd, Break::Now] {
                 server.command(&["FLUSHALL"])?;
-                let held = client.lock("x").lease(600 * S).acquire().await?;
+                let held = client.lock("x")?.lease(600 * S).acquire().await?;
                 server.command(&["DEL", key])?;
                 server.command(making)?;
                 let before = (seen(&server, key)?, seen(&server, "x")?.0);
@@ -106,7 +106,7 @@ async fn no_fence() -> Checked {
                 held.release().await?;
                 client.break_lock("x", how).await?;
                 for tried in
-                    [client.lock_all(["x"]).try_acquire().await, client.lock_all(["w", "x"]).try_acquire().await]
+                    [client.lock_all(["x"])?.try_acquire().await, client.lock_all(["w", "x"])?.try_acquire().await]
                 {
                     assert_names_the_key(&tried.expect_err("it has no fence"), key);
                 }
@@ -131,19 +131,19 @@ async fn large_strings() -> Checked {
     for layout in ["redisson", "plain"] {
         let server = Redis::start()?;
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
-        let held = client.lock("held").acquire().await?;
+        let held = client.lock("held")?.acquire().await?;
         for key in ["leasehold_fence:{x}", "redisson_lock_token:{x}", "leasehold_fence:{held}"] {
             server.command(&["SETRANGE", key, &(LARGE - 1).to_string(), "x"])?;
         }
         let before = number_in(server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
         assert_eq!(
-            client.lock("x").try_acquire().await.expect_err("it is no fence").kind(),
+            client.lock("x")?.try_acquire().await.expect_err("it is no fence").kind(),
             ErrorKind::Unfit,
             "{layout}"
         );
         held.release().await.ok();
         client.break_lock("x", BreakOptions::from(Break::Now).reset_fence()).await?;
-        client.lock("x").try_acquire().await?.granted().ok_or("it is busy")?.release().await?;
+        client.lock("x")?.try_acquire().await?.granted().ok_or("it is busy")?.release().await?;
         let after = number_in(server.command(&["INFO", "memory"])?.text()?, "used_memory_peak")?;
         assert!(after - before < LARGE / 2, "{layout}: {before} before, {after} after");
     }
@@ -167,7 +167,7 @@ async fn a_foreign_birth() -> Checked {
             }
             let before = seen(&servers[0], "leasehold_birth")?;
             let client = Client::connect(&at).await?;
-            let error = client.lock("x").try_acquire().await.expect_err("it is granted");
+            let error = client.lock("x")?.try_acquire().await.expect_err("it is granted");
             assert_eq!(error.kind(), ErrorKind::Unfit, "{making:?}: {error}");
             assert_eq!(seen(&servers[0], "leasehold_birth")?, before, "{making:?}");
         }
@@ -179,7 +179,7 @@ async fn damaged_records() -> Checked {
     let server = Redis::start()?;
     let client = Client::connect(&url(&server)).await?;
     let me = Owner::explicit("me")?;
-    let other = client.lock("other").acquire().await?;
+    let other = client.lock("other")?.acquire().await?;
     for record in [
         "{'sme'}",
         "{'sme', 8, 1, 9, 9, '', 'text', {}, 0}",
@@ -198,14 +198,14 @@ async fn damaged_records() -> Checked {
         let shown = client.inspect("x").await?;
         assert_eq!(shown.holders.len(), 1, "{record}");
         assert!(shown.holders[0].fence.is_none() && shown.holders[0].since.is_none(), "{record}: {shown:?}");
-        assert!(client.lock("x").owned_by(&me).try_acquire().await?.granted().is_none(), "{record}");
+        assert!(client.lock("x")?.owned_by(&me).try_acquire().await?.granted().is_none(), "{record}");
         server.command(&["DEL", "x"])?;
-        let error = client.lock("x").owned_by(&me).try_acquire().await.expect_err("there is no record");
+        let error = client.lock("x")?.owned_by(&me).try_acquire().await.expect_err("there is no record");
         assert_eq!(error.kind(), ErrorKind::Unfit, "{record}: {error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("reset_fence")), "{record}: {error}");
         server.command(&["HSET", "x", "me", "1"])?;
         client.break_lock("x", BreakOptions::from(Break::Now).reset_fence()).await?;
-        client.lock("x").owned_by(&me).try_acquire().await?.granted().ok_or("it is busy")?.release().await?;
+        client.lock("x")?.owned_by(&me).try_acquire().await?.granted().ok_or("it is busy")?.release().await?;
     }
     other.release().await?;
     Ok(())

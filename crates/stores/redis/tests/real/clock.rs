@@ -30,16 +30,16 @@ async fn set_forward() -> Checked {
         let server = Redis::with(Settings::default().settable_clock())?;
         let url = format!("{}?layout={layout}", url(&server));
         let (one, other) = (Client::connect(&url).await?, Client::connect(&url).await?);
-        let held = one.lock("a").keep(15 * S).acquire().await?;
+        let held = one.lock("a")?.keep(15 * S).acquire().await?;
         server.set_clock(60)?;
-        let next = other.lock("a").try_acquire().await?.granted().ok_or("it did not expire")?;
+        let next = other.lock("a")?.try_acquire().await?.granted().ok_or("it did not expire")?;
         assert!(next.fence() > held.fence(), "{layout}: fences went back");
         let loss = tokio::time::timeout(LIMIT, held.lost()).await?;
         assert_eq!(loss, Loss::Gone, "{layout}: it was told by the clock, and not by a renewal");
         assert_eq!(held.release().await.expect_err("it was lost").kind(), ErrorKind::Lost);
         next.release().await?;
         // Locks that come later know nothing of it.
-        let later = one.lock("a").keep(3 * S).acquire().await?;
+        let later = one.lock("a")?.keep(3 * S).acquire().await?;
         tokio::time::sleep(6 * S).await;
         assert!(later.is_valid());
     }
@@ -52,21 +52,21 @@ async fn set_back() -> Checked {
         let server = Redis::with(Settings::default().settable_clock())?;
         let url = format!("{}?layout={layout}", url(&server));
         let (one, other) = (Client::connect(&url).await?, Client::connect(&url).await?);
-        let held = one.lock("a").lease(2 * S).acquire().await?;
-        let kept = one.lock("b").keep(4 * S).acquire().await?;
+        let held = one.lock("a")?.lease(2 * S).acquire().await?;
+        let kept = one.lock("b")?.keep(4 * S).acquire().await?;
         server.set_clock(-3_600)?;
         let fence = held.fence();
-        assert!(other.lock("a").acquire_within(6 * S).await?.is_busy(), "{layout}: it ended in time");
+        assert!(other.lock("a")?.acquire_within(6 * S).await?.is_busy(), "{layout}: it ended in time");
         assert!(!held.is_valid(), "{layout}: the holder goes by its own clock");
         assert!(number(&server, &["PTTL", "a"])? > 3_000_000, "{layout}: its key did not live on");
         assert!(kept.is_valid(), "{layout}: it is renewed all the same");
         // An operator ends it.
         other.break_lock("a", leasehold::Break::Now).await?;
-        let next = other.lock("a").acquire().await?;
+        let next = other.lock("a")?.acquire().await?;
         assert!(next.fence() > fence, "{layout}: fences went back");
         let before = kept.fence();
         kept.release().await?;
-        let again = other.lock("b").owned_by(&Owner::explicit("me")?).acquire().await?;
+        let again = other.lock("b")?.owned_by(&Owner::explicit("me")?).acquire().await?;
         assert!(again.fence() > before, "{layout}: fences went back");
     }
     Ok(())
@@ -82,9 +82,9 @@ async fn fences_are_kept_for_a_week() -> Checked {
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
         for hours in [0, 1, 2, 3, 4, 23, 24, 47, 215, 216, 100, 101] {
             server.set_clock(hours * HOUR)?;
-            client.lock("alone").acquire().await?.release().await?;
+            client.lock("alone")?.acquire().await?.release().await?;
             let taking: JoinSet<_> = (0..200)
-                .map(|at| client.lock(format!("n{at}")))
+                .map(|at| client.lock(format!("n{at}")).expect("a name"))
                 .map(|lock| async move { lock.acquire().await?.release().await })
                 .collect();
             taking.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;

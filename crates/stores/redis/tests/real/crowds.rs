@@ -44,12 +44,12 @@ async fn labels_over_a_long_line() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
     let client = through(&proxy, "").await?;
-    client.lock("warm").acquire().await?.release().await?;
+    client.lock("warm")?.acquire().await?.release().await?;
     proxy.delay(50 * MS);
     let began = Instant::now();
     let mut asking = JoinSet::new();
     for at in 0..1_000 {
-        let lock = client.lock(format!("n{at}")).label(format!("job {at}"));
+        let lock = client.lock(format!("n{at}"))?.label(format!("job {at}"));
         asking.spawn(async move { lock.acquire().await });
     }
     let (mut guards, mut failed) = (Vec::new(), Vec::new());
@@ -74,15 +74,15 @@ async fn one_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
     let client = through(&proxy, "").await?;
-    let held = client.lock("warm").acquire().await?;
+    let held = client.lock("warm")?.acquire().await?;
     proxy.delay(50 * MS);
     let mut asking = JoinSet::new();
     for at in 0..1_000 {
-        let lock = client.lock(format!("n{at}")).label(format!("job {at}"));
+        let lock = client.lock(format!("n{at}"))?.label(format!("job {at}"));
         asking.spawn(async move { lock.acquire().await });
     }
     tokio::time::sleep(100 * MS).await;
-    let taken = tokio::time::timeout(LIMIT, client.lock("free").acquire_within(LIMIT / 2)).await?;
+    let taken = tokio::time::timeout(LIMIT, client.lock("free")?.acquire_within(LIMIT / 2)).await?;
     let released = tokio::time::timeout(LIMIT, held.release()).await;
     assert!(taken?.granted().is_some(), "a free lock was not granted");
     released??;
@@ -93,12 +93,12 @@ async fn short_leases_over_a_long_line() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
     let client = through(&proxy, "").await?;
-    client.lock("warm").acquire().await?.release().await?;
+    client.lock("warm")?.acquire().await?.release().await?;
     proxy.delay(50 * MS);
     let began = Instant::now();
     let mut asking = JoinSet::new();
     for at in 0..200 {
-        let lock = client.lock(format!("n{at}")).label(format!("job {at}")).lease(500 * MS);
+        let lock = client.lock(format!("n{at}"))?.label(format!("job {at}")).lease(500 * MS);
         asking.spawn(async move { lock.acquire().await });
     }
     let mut granted = 0;
@@ -114,20 +114,22 @@ async fn short_leases_over_a_long_line() -> Checked {
 async fn who_came_later_is_not_failed() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
-    let held = client.lock("held").acquire().await?;
-    let warm: JoinSet<_> =
-        (0..64).map(|at| client.lock(format!("w{at}"))).map(|lock| async move { lock.acquire().await }).collect();
+    let held = client.lock("held")?.acquire().await?;
+    let warm: JoinSet<_> = (0..64)
+        .map(|at| client.lock(format!("w{at}")).expect("a name"))
+        .map(|lock| async move { lock.acquire().await })
+        .collect();
     for guard in warm.join_all().await {
         guard?.release().await?;
     }
     server.stop()?;
     let mut early = JoinSet::new();
     for at in 0..16 {
-        let lock = client.lock(format!("n{at}")).label(format!("job {at}"));
+        let lock = client.lock(format!("n{at}"))?.label(format!("job {at}"));
         early.spawn(async move { lock.try_acquire().await });
     }
     tokio::time::sleep(1_300 * MS).await;
-    let lock = client.lock("late");
+    let lock = client.lock("late")?;
     let late = tokio::spawn(async move { lock.try_acquire().await });
     let late_release = tokio::spawn(held.release());
     // Those that came early have waited for as long as a call may take.
@@ -144,11 +146,11 @@ async fn a_holder_is_told_beside_an_old_record() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
     let me = Owner::explicit("me")?;
-    let _before = client.lock("x").owned_by(&me).lease(60 * S).acquire().await?;
+    let _before = client.lock("x")?.owned_by(&me).lease(60 * S).acquire().await?;
     // As an operator does, or Redisson's forceUnlock.
     server.command(&["DEL", "x"])?;
     let other = Client::connect(&url(&server)).await?;
-    let held = other.lock("x").acquire().await?;
+    let held = other.lock("x")?.acquire().await?;
     let found = other.inspect("x").await?.holders;
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].fence, found[0].pid), (Some(held.fence()), Some(std::process::id())));
@@ -159,7 +161,7 @@ async fn a_holder_is_told_beside_an_old_record() -> Checked {
 fn ask_for_many(client: &Client) -> JoinSet<Result<leasehold::Guard, leasehold::Error>> {
     let mut asking = JoinSet::new();
     for at in 0..1_000 {
-        let lock = client.lock(format!("n{at}")).label(format!("job {at}"));
+        let lock = client.lock(format!("n{at}")).expect("a name").label(format!("job {at}"));
         asking.spawn(async move { lock.acquire().await });
     }
     asking
@@ -170,12 +172,12 @@ async fn a_release_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
     let (busy, other) = (through(&proxy, &format!("?{KEPT_LONG}")).await?, client(&server).await?);
-    let held = busy.lock("warm").acquire().await?;
+    let held = busy.lock("warm")?.acquire().await?;
     proxy.delay(50 * MS);
     let _asking = ask_for_many(&busy);
     tokio::time::sleep(100 * MS).await;
     drop(held);
-    let taken = other.lock("warm").acquire_within(LIMIT).await?;
+    let taken = other.lock("warm")?.acquire_within(LIMIT).await?;
     assert!(!taken.is_busy(), "it was given back, and the server is 100 ms away");
     Ok(())
 }
@@ -184,7 +186,7 @@ async fn close_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
     let client = through(&proxy, "").await?;
-    client.lock("warm").acquire().await?.release().await?;
+    client.lock("warm")?.acquire().await?.release().await?;
     proxy.delay(50 * MS);
     let asking = ask_for_many(&client);
     tokio::time::sleep(100 * MS).await;
@@ -208,7 +210,7 @@ async fn dropped_behind_many_labels() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
     let client = through(&proxy, &format!("?{KEPT_LONG}")).await?;
-    client.lock("warm").acquire().await?.release().await?;
+    client.lock("warm")?.acquire().await?.release().await?;
     proxy.delay(50 * MS);
     let mut asking = ask_for_many(&client);
     tokio::time::sleep(300 * MS).await;
@@ -231,7 +233,7 @@ async fn storms_over_a_server_that_stops() -> Checked {
         let client = Client::connect(&format!("{}?layout={layout}&{KEPT_LONG}", url(&server))).await?;
         let mut asking = JoinSet::new();
         for at in 0..10_000 {
-            let lock = client.lock(format!("n{at}"));
+            let lock = client.lock(format!("n{at}"))?;
             asking.spawn(async move { lock.acquire().await });
         }
         tokio::time::sleep(30 * MS).await;
@@ -259,7 +261,7 @@ async fn storms_over_a_line_that_is_cut() -> Checked {
         for round in 0..30_usize {
             let mut asking = JoinSet::new();
             for at in 0..500 {
-                let lock = client.lock(format!("n{at}"));
+                let lock = client.lock(format!("n{at}"))?;
                 let lock = if at % 7 == 0 { lock.label(format!("{at}")) } else { lock };
                 asking.spawn(async move { (at, lock.try_acquire().await) });
             }
@@ -289,11 +291,11 @@ async fn out_of_memory_for_all_at_once() -> Checked {
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
         let mut guards = Vec::new();
         for at in 0..300 {
-            guards.push(client.lock(format!("n{at}")).keep(6 * S).acquire().await?);
+            guards.push(client.lock(format!("n{at}"))?.keep(6 * S).acquire().await?);
         }
         server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
         let asking: JoinSet<_> = (300..600)
-            .map(|at| client.lock(format!("n{at}")))
+            .map(|at| client.lock(format!("n{at}")).expect("a name"))
             .map(|lock| async move { lock.try_acquire().await })
             .collect();
         let taken = asking.join_all().await;
@@ -353,7 +355,7 @@ async fn odd_labels_and_owners() -> Checked {
         for (at, label) in
             [" ", "a b", "%d %s", "1 2 3", "\u{2028}", "\u{feff}", "/", "a/b", "'\"", long.as_str()].iter().enumerate()
         {
-            let held = client.lock("x").label(label).acquire().await?;
+            let held = client.lock("x")?.label(label).acquire().await?;
             let found = other.inspect("x").await?.holders;
             assert_eq!(found.len(), 1);
             assert_eq!(
@@ -363,11 +365,11 @@ async fn odd_labels_and_owners() -> Checked {
             );
             held.release().await?;
             let owner = Owner::explicit(label)?;
-            let held = client.lock("x").owned_by(&owner).lease(20 * S).acquire().await?;
+            let held = client.lock("x")?.owned_by(&owner).lease(20 * S).acquire().await?;
             let found = other.inspect("x").await?.holders;
             assert_eq!(found[0].fence, Some(held.fence()), "{layout} {at} {found:?}");
             assert_eq!(other.list("").await?.len(), 1, "{layout} {at}");
-            let inner = client.lock("x").owned_by(&owner).lease(40 * S).acquire().await?;
+            let inner = client.lock("x")?.owned_by(&owner).lease(40 * S).acquire().await?;
             assert_eq!(inner.fence(), held.fence(), "{layout} {at}");
             inner.release().await?;
             held.release().await?;
@@ -428,12 +430,12 @@ async fn tries_over_a_long_line() -> Checked {
     let server = Redis::start()?;
     let proxy = Proxy::before(server.address())?;
     let client = through(&proxy, "").await?;
-    client.lock("warm").acquire().await?.release().await?;
+    client.lock("warm")?.acquire().await?.release().await?;
     proxy.delay(50 * MS);
     let began = Instant::now();
     let mut asking = JoinSet::new();
     for at in 0..1_000 {
-        let lock = client.lock(format!("n{at}")).lease(60 * S + at * MS);
+        let lock = client.lock(format!("n{at}"))?.lease(60 * S + at * MS);
         asking.spawn(async move { lock.try_acquire().await });
     }
     let mut answered = 0;
@@ -450,10 +452,10 @@ async fn tries_over_a_long_line() -> Checked {
 async fn the_last_holder_is_told() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
-    let _before = client.lock("x").owned_by(&Owner::explicit("me")?).lease(60 * S).acquire().await?;
+    let _before = client.lock("x")?.owned_by(&Owner::explicit("me")?).lease(60 * S).acquire().await?;
     server.command(&["DEL", "x"])?;
     let other = Client::connect(&url(&server)).await?;
-    let held = other.lock("x").at_least(20 * S).acquire().await?;
+    let held = other.lock("x")?.at_least(20 * S).acquire().await?;
     let fence = held.fence();
     held.release().await?;
     let last = other.inspect("x").await?.cooldown.ok_or("it does not linger")?;
@@ -486,7 +488,7 @@ async fn everything_at_once() -> Checked {
                     let began = Instant::now();
                     while began.elapsed() < 8 * S {
                         let at = random(NAMES as u64) as usize;
-                        let mut lock = client.lock(format!("n{at}"));
+                        let mut lock = client.lock(format!("n{at}")).expect("a name");
                         if random(3) == 0 {
                             lock = lock.label(format!("{task}"));
                         }
@@ -571,11 +573,11 @@ async fn a_fence_does_not_go_back() -> Checked {
     let server = Redis::start()?;
     let one = client(&server).await?;
     let me = Owner::explicit("theirs-and-ours")?;
-    let before = one.lock("x").owned_by(&me).lease(60 * S).acquire().await?;
+    let before = one.lock("x")?.owned_by(&me).lease(60 * S).acquire().await?;
     // As Redisson's forceUnlock.
     server.command(&["DEL", "x"])?;
     let between = Client::connect(&url(&server)).await?;
-    let held = between.lock("x").acquire().await?;
+    let held = between.lock("x")?.acquire().await?;
     let fence = held.fence();
     assert!(before.fence() < fence);
     held.release().await?;
@@ -583,7 +585,7 @@ async fn a_fence_does_not_go_back() -> Checked {
     server.command(&["HINCRBY", "x", "theirs-and-ours", "1"])?;
     server.command(&["PEXPIRE", "x", "30000"])?;
     let other = Client::connect(&url(&server)).await?;
-    let entered = other.lock("x").owned_by(&me).lease(60 * S).acquire().await?;
+    let entered = other.lock("x")?.owned_by(&me).lease(60 * S).acquire().await?;
     assert!(entered.fence() > fence, "{:?} was granted after {fence:?}", entered.fence());
     Ok(())
 }
@@ -599,7 +601,7 @@ async fn a_lease_is_not_renewed() -> Checked {
     let request = Acquire { owner: owner.clone(), ..asking(&name, 1, 60 * S, at) };
     let (id, fence) = (request.request, fence_of(store.acquire(request).await?.result)?);
     server.command(&["DEL", "x"])?;
-    client(&server).await?.lock("x").acquire().await?.release().await?;
+    client(&server).await?.lock("x")?.acquire().await?.release().await?;
     server.command(&["HINCRBY", "x", "theirs-and-ours", "1"])?;
     server.command(&["PEXPIRE", "x", "30000"])?;
     let lease = Lease { name, owner, fence };

@@ -27,7 +27,7 @@ async fn an_acquire_sent_again_counts_once() -> Checked {
     for round in 0..10 {
         let cuts = proxy.cut_in_a_reply();
         proxy.cut_after(0);
-        let guard = client.lock("a").owned_by(&Owner::explicit("me")?).acquire().await?;
+        let guard = client.lock("a")?.owned_by(&Owner::explicit("me")?).acquire().await?;
         assert!(proxy.cut_in_a_reply() > cuts, "no answer was lost");
         assert_eq!(count(&server, "a", "me")?, 1, "round {round}");
         guard.release().await?;
@@ -43,9 +43,9 @@ async fn a_release_sent_again_counts_once() -> Checked {
     let cut = leasehold::Client::connect(&format!("redis://{}", proxy.address())).await?;
     let other = client(&server).await?;
     let owner = Owner::explicit("me")?;
-    let stays = other.lock("a").owned_by(&owner).acquire().await?;
+    let stays = other.lock("a")?.owned_by(&owner).acquire().await?;
     for round in 0..10 {
-        let guard = cut.lock("a").owned_by(&owner).acquire().await?;
+        let guard = cut.lock("a")?.owned_by(&owner).acquire().await?;
         assert_eq!(count(&server, "a", "me")?, 2);
         let cuts = proxy.cut_in_a_reply();
         proxy.cut_after(0);
@@ -64,8 +64,8 @@ async fn a_release_sent_again_counts_once() -> Checked {
 async fn the_lease_of_another_attempt_is_not_remembered() -> Checked {
     let server = Redis::start()?;
     let (one, other) = (client(&server).await?, client(&server).await?);
-    let lock = one.lock("a");
-    let held = other.lock("a").acquire().await?;
+    let lock = one.lock("a")?;
+    let held = other.lock("a")?.acquire().await?;
     assert!(lock.clone().lease(200 * MS).try_acquire().await?.is_busy());
     held.release().await?;
     let ends = lock.clone().lease(200 * MS).acquire().await?;
@@ -82,7 +82,7 @@ async fn one_lock_that_is_gone_is_told_and_hurts_no_other() -> Checked {
     let client = client(&server).await?;
     let mut guards = Vec::new();
     for name in 0..300 {
-        guards.push(client.lock(format!("name-{name}")).keep(6 * S).acquire().await?);
+        guards.push(client.lock(format!("name-{name}"))?.keep(6 * S).acquire().await?);
     }
     server.command(&["DEL", "name-0"])?;
     server.command(&["SET", "name-1", "no lock at all"])?;
@@ -112,8 +112,8 @@ async fn futures_of(guards: &[Guard]) {
 async fn a_lost_message_costs_a_second() -> Checked {
     let server = Redis::start()?;
     let (holder, waiter) = (client(&server).await?, client(&server).await?);
-    let _held = holder.lock("a").lease(3_600 * S).acquire().await?;
-    let waiting = tokio::spawn(async move { waiter.lock("a").acquire().await.map(|guard| (waiter, guard)) });
+    let _held = holder.lock("a")?.lease(3_600 * S).acquire().await?;
+    let waiting = tokio::spawn(async move { waiter.lock("a")?.acquire().await.map(|guard| (waiter, guard)) });
     crate::scene::until_waiting(&server, "a", 1).await?;
     // No message at all: as if it had been lost.
     server.command(&["DEL", "a"])?;
@@ -126,7 +126,7 @@ async fn a_lost_message_costs_a_second() -> Checked {
 async fn a_late_release_is_told() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
-    let guard = client.lock("a").lease(200 * MS).acquire().await?;
+    let guard = client.lock("a")?.lease(200 * MS).acquire().await?;
     tokio::time::timeout(LIMIT, guard.lost()).await?;
     assert_eq!(guard.release().await.expect_err("it had ended").kind(), ErrorKind::Lost);
     Ok(())

@@ -60,15 +60,15 @@ async fn a_replica_has_what_reached_it() -> Checked {
         let mut pair = Pair::start().await?;
         let rest = format!("?layout={layout}");
         let (one, other) = (pair.client(&rest).await?, pair.client(&rest).await?);
-        let held = one.lock("a").keep(6 * S).acquire().await?;
+        let held = one.lock("a")?.keep(6 * S).acquire().await?;
         eventually("it is replicated", || Ok(number(&pair.replica, &["EXISTS", "a", "leasehold_fence:{a}"])? == 2))
             .await?;
         pair.fail_over()?;
-        assert!(other.lock("a").acquire_within(7 * S).await?.is_busy(), "{layout}: two have it");
+        assert!(other.lock("a")?.acquire_within(7 * S).await?.is_busy(), "{layout}: two have it");
         assert!(held.is_valid(), "{layout}: it is longer than a lease, and nobody renewed it");
         let before = held.fence();
         held.release().await?;
-        assert!(other.lock("a").acquire().await?.fence() > before, "{layout}: fences went back");
+        assert!(other.lock("a")?.acquire().await?.fence() > before, "{layout}: fences went back");
     }
     Ok(())
 }
@@ -81,22 +81,22 @@ async fn a_replica_grants_again_what_did_not() -> Checked {
         let mut pair = Pair::start().await?;
         let rest = format!("?layout={layout}");
         let (one, other) = (pair.client(&rest).await?, pair.client(&rest).await?);
-        let released = one.lock("released").lease(KEEP).acquire().await?;
+        let released = one.lock("released")?.lease(KEEP).acquire().await?;
         eventually("it is replicated", || Ok(number(&pair.replica, &["EXISTS", "released"])? == 1)).await?;
         pair.proxy.hold();
         released.release().await?;
-        let held = one.lock("a").keep(KEEP).acquire().await?;
+        let held = one.lock("a")?.keep(KEEP).acquire().await?;
         pair.fail_over()?;
-        let again = other.lock("a").acquire().await?;
+        let again = other.lock("a")?.acquire().await?;
         assert!(again.fence() > held.fence(), "{layout}: fences went back");
-        assert!(other.lock("released").try_acquire().await?.is_busy(), "{layout}: the replica knew of the release");
+        assert!(other.lock("released")?.try_acquire().await?.is_busy(), "{layout}: the replica knew of the release");
         let found = left(&pair.replica, "released")?;
         assert!(found.is_none_or(|left| left <= KEEP), "{layout}: it came back for longer than its lease: {found:?}");
         let loss = tokio::time::timeout(LIMIT, held.lost()).await?;
         assert_eq!(loss, Loss::Gone, "{layout}: it was told by the clock, and not by a renewal");
         assert_eq!(held.release().await.expect_err("it was lost").kind(), ErrorKind::Lost);
         assert!(again.is_valid(), "{layout}: the second holder lost it to the first");
-        let _back = other.lock("released").acquire().await?;
+        let _back = other.lock("released")?.acquire().await?;
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ async fn a_lock_that_is_evicted_is_told() -> Checked {
     let settings = Settings::default().option("maxmemory", "4mb").option("maxmemory-policy", "allkeys-lru");
     let server = Redis::with(settings)?;
     let (one, other) = (client(&server).await?, client(&server).await?);
-    let held = one.lock("a").keep(KEEP).acquire().await?;
+    let held = one.lock("a")?.keep(KEEP).acquire().await?;
     // What is used least recently goes first.
     tokio::time::sleep(1_200 * MS).await;
     let (mut connection, filler) = (server.connection()?, "x".repeat(10_000));
@@ -119,7 +119,7 @@ async fn a_lock_that_is_evicted_is_told() -> Checked {
             connection.command(&["SET", &format!("filler {at}"), &filler])?;
         }
     }
-    let next = other.lock("a").acquire().await?;
+    let next = other.lock("a")?.acquire().await?;
     assert!(next.fence() > held.fence(), "fences went back");
     let loss = tokio::time::timeout(LIMIT, held.lost()).await?;
     assert_eq!(loss, Loss::Gone, "it was told by the clock, and not by a renewal");

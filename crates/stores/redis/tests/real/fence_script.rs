@@ -76,8 +76,8 @@ fn what_is_no_fence_is_refused() -> Checked {
 async fn a_holder_that_slept_cannot_write() -> Checked {
     let server = Redis::start()?;
     let (sleeper, next) = (client(&server).await?, client(&server).await?);
-    let old = sleeper.lock("account").lease(200 * MS).acquire().await?;
-    let new = next.lock("account").acquire().await?;
+    let old = sleeper.lock("account")?.lease(200 * MS).acquire().await?;
+    let new = next.lock("account")?.acquire().await?;
     assert!(new.fence() > old.fence());
     let mut connection = server.connection()?;
     let (new_owner, old_owner) = (new.owner().to_string(), old.owner().to_string());

@@ -102,13 +102,13 @@ async fn cut_short() -> Checked {
             if is_cut { Act::Answer(here.clone(), true) } else { Act::Pass }
         })?;
         let client = Client::connect(&between.url()).await?;
-        let guard = client.lock("a").acquire_within(LIMIT).await?.granted().ok_or("it is busy")?;
+        let guard = client.lock("a")?.acquire_within(LIMIT).await?.granted().ok_or("it is busy")?;
         assert!(times.load(Ordering::SeqCst) >= 3, "{cut:?}: nothing was cut");
         guard.release().await?;
         assert_eq!(number(&server, &["EXISTS", "a"])?, 0, "{cut:?}");
         let once = answer.clone();
         between.now(move |call| if is_script(call) { Act::Answer(once.clone(), true) } else { Act::Pass });
-        let error = client.lock("a").try_acquire().await.expect_err("it is never answered");
+        let error = client.lock("a")?.try_acquire().await.expect_err("it is never answered");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{cut:?}: {error}");
     }
     Ok(())
@@ -142,7 +142,7 @@ async fn without_sense() -> Checked {
             counted.fetch_add(1, Ordering::SeqCst);
             Act::Answer(bytes.clone(), false)
         });
-        let waited = tokio::time::timeout(LIMIT, client.lock("a").acquire_within(2 * S)).await?;
+        let waited = tokio::time::timeout(LIMIT, client.lock("a")?.acquire_within(2 * S)).await?;
         let error = waited.expect_err("it is never granted");
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unfit), "{answer:?}: {error}");
         let asked = asked.load(Ordering::SeqCst);
@@ -184,7 +184,7 @@ async fn many_without_a_fence() -> Checked {
             if calls == 0 { Act::Pass } else { Act::Answer(bytes.repeat(calls).into(), false) }
         });
         let tries = (0..64).map(|name| {
-            let lock = client.lock(format!("n{name}"));
+            let lock = client.lock(format!("n{name}")).expect("a name");
             tokio::spawn(async move { lock.try_acquire().await.map(|attempt| attempt.granted().map(|it| it.fence())) })
         });
         for tried in tries.collect::<Vec<_>>() {
@@ -209,7 +209,7 @@ async fn too_large() -> Checked {
         let client = Client::connect(&between.url()).await?;
         between.now(move |call| if is_script(call) { Act::Answer(answer.clone(), false) } else { Act::Pass });
         let before = resident()?;
-        let error = tokio::time::timeout(LIMIT, client.lock("a").try_acquire()).await?.expect_err("it is no answer");
+        let error = tokio::time::timeout(LIMIT, client.lock("a")?.try_acquire()).await?.expect_err("it is no answer");
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unfit), "{error}");
         assert!(error.to_string().len() < 1_000, "{} bytes of error", error.to_string().len());
         assert!(!error.to_string().contains('\u{1b}'), "{error}");
@@ -230,9 +230,9 @@ async fn a_flood_of_hints() -> Checked {
         let server = Redis::start()?;
         let at = format!("{}?layout={layout}&timeout=20s", url(&server));
         let (holder, waiter) = (Client::connect(&at).await?, Client::connect(&at).await?);
-        let held = holder.lock("a").keep(60 * S).acquire().await?;
+        let held = holder.lock("a")?.keep(60 * S).acquire().await?;
         let waiting =
-            tokio::spawn(async move { waiter.lock("a").acquire_within(LIMIT).await.map(|got| (waiter, got)) });
+            tokio::spawn(async move { waiter.lock("a")?.acquire_within(LIMIT).await.map(|got| (waiter, got)) });
         until_waiting(&server, "a", 1).await?;
         let client = server.command(&["ZRANGE", "leasehold_line:{a}", "0", "0"])?.texts()?[0].to_owned();
         let stop = Arc::new(AtomicBool::new(false));

@@ -35,12 +35,12 @@ async fn all_that_are_made_beside_a_lock_expire() -> Checked {
         let server = Redis::start()?;
         let url = format!("{}?layout={layout}", url(&server));
         let (one, other) = (Client::connect(&url).await?, Client::connect(&url).await?);
-        let held = one.lock("a").acquire().await?;
-        let explicit = one.lock("b").owned_by(&Owner::explicit("me")?).acquire().await?;
-        let several = one.lock_all(["c", "d"]).acquire().await?;
-        let cooldown = one.lock("e").at_least(5 * S).acquire().await?;
+        let held = one.lock("a")?.acquire().await?;
+        let explicit = one.lock("b")?.owned_by(&Owner::explicit("me")?).acquire().await?;
+        let several = one.lock_all(["c", "d"])?.acquire().await?;
+        let cooldown = one.lock("e")?.at_least(5 * S).acquire().await?;
         cooldown.release().await?;
-        let waiting = tokio::spawn(async move { other.lock("a").acquire().await.map(|guard| (other, guard)) });
+        let waiting = tokio::spawn(async move { other.lock("a")?.acquire().await.map(|guard| (other, guard)) });
         until_waiting(&server, "a", 1).await?;
         one.break_lock("d", Break::AtLeaseEnd).await?;
         let found = keys(&server)?;
@@ -77,12 +77,12 @@ async fn all_that_are_made_beside_a_lock_expire() -> Checked {
 async fn the_token_of_redisson_is_raised_where_it_is() -> Checked {
     let server = Redis::start()?;
     let client = crate::scene::client(&server).await?;
-    client.lock("without").acquire().await?.release().await?;
+    client.lock("without")?.acquire().await?.release().await?;
     assert_eq!(number(&server, &["EXISTS", "redisson_lock_token:{without}"])?, 0);
     // Larger than any clock of the next days: it has to be gone on from.
     let token = guard_fence(&client).await? + 6 * 24 * 3_600 * 8_000_000;
     server.command(&["SET", "redisson_lock_token:{with}", &token.to_string()])?;
-    let guard = client.lock("with").acquire().await?;
+    let guard = client.lock("with")?.acquire().await?;
     assert_eq!(guard.fence().get(), token + 1);
     let raised = server.command(&["GET", "redisson_lock_token:{with}"])?;
     assert_eq!(raised, Reply::Text((token + 1).to_string()), "Redisson would give out the same number again");
@@ -91,7 +91,7 @@ async fn the_token_of_redisson_is_raised_where_it_is() -> Checked {
 }
 
 async fn guard_fence(client: &Client) -> Result<u64, Failure> {
-    Ok(client.lock("without").acquire().await?.fence().get())
+    Ok(client.lock("without")?.acquire().await?.fence().get())
 }
 
 /// The rest of a block is taken back only where nothing was granted after it, by Redisson either.
@@ -122,7 +122,7 @@ async fn first_fence(store: &leasehold_redis::Redis, request: &Acquire) -> Resul
 async fn a_broken_lock_leaves_no_holds() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
-    let ours = client.lock("a").owned_by(&Owner::explicit("me")?);
+    let ours = client.lock("a")?.owned_by(&Owner::explicit("me")?);
     let held = ours.lease(60 * S).acquire().await?;
     client.break_lock("a", Break::Now).await?;
     assert_eq!(number(&server, &["EXISTS", "a", "leasehold_lock:{a}"])?, 0);
@@ -141,12 +141,12 @@ async fn a_lock_without_expiry_is_busy_and_stays() -> Checked {
             "plain" => server.command(&["SET", "a", "somebody"])?,
             _ => server.command(&["HSET", "a", "b9a2c5a0-5f0b-4b8e-9d3c-0a1b2c3d4e5f:61", "1"])?,
         };
-        assert!(client.lock("a").acquire_within(300 * MS).await?.is_busy());
+        assert!(client.lock("a")?.acquire_within(300 * MS).await?.is_busy());
         let status = client.inspect("a").await?;
         assert_eq!((status.holders.len(), status.holders[0].left), (1, None::<Duration>));
         assert_eq!(number(&server, &["PTTL", "a"])?, -1, "it was touched");
         // Once deleted, it is acquired within about a second: no message announces that.
-        let waiting = tokio::spawn(async move { client.lock("a").acquire().await.map(|guard| (client, guard)) });
+        let waiting = tokio::spawn(async move { client.lock("a")?.acquire().await.map(|guard| (client, guard)) });
         until_waiting(&server, "a", 1).await?;
         server.command(&["DEL", "a"])?;
         let (_client, guard) = waiting.await??;
@@ -158,14 +158,14 @@ async fn a_lock_without_expiry_is_busy_and_stays() -> Checked {
 async fn the_plain_layout_is_the_recipe() -> Checked {
     let server = Redis::start()?;
     let client = Client::connect(&format!("{}?layout=plain", url(&server))).await?;
-    let guard = client.lock("a").lease(60 * S).acquire().await?;
+    let guard = client.lock("a")?.lease(60 * S).acquire().await?;
     assert_eq!(server.command(&["TYPE", "a"])?, Reply::Text("string".into()));
     assert!(left(&server, "a")?.is_some_and(|left| left <= 60 * S));
     assert_eq!(server.command(&["SET", "a", "another", "NX", "PX", "1000"])?, Reply::Nil);
     guard.release().await?;
     // The other way round: theirs is busy to us, and is not deleted by a release of ours.
     assert_eq!(server.command(&["SET", "a", "another", "NX", "PX", "60000"])?, Reply::Text("OK".into()));
-    assert!(client.lock("a").try_acquire().await?.is_busy());
+    assert!(client.lock("a")?.try_acquire().await?.is_busy());
     assert_eq!(server.command(&["GET", "a"])?, Reply::Text("another".into()));
     Ok(())
 }

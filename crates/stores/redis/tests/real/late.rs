@@ -139,8 +139,10 @@ async fn overtaken() -> Result<bool, Failure> {
     let (between, at) = Between::start(server.address())?;
     let client = Client::connect(&format!("redis://{at}?timeout=1s&{KEPT_LONG}")).await?;
     // Every script is known to the server then.
-    let mut taking: JoinSet<_> =
-        (0..MANY).map(|at| client.lock(format!("n{at}"))).map(|lock| async move { lock.acquire().await }).collect();
+    let mut taking: JoinSet<_> = (0..MANY)
+        .map(|at| client.lock(format!("n{at}")).expect("a name"))
+        .map(|lock| async move { lock.acquire().await })
+        .collect();
     let mut guards = Vec::new();
     while let Some(taken) = taking.join_next().await {
         guards.push(taken??);
@@ -150,10 +152,10 @@ async fn overtaken() -> Result<bool, Failure> {
     drop(heard);
     let mut others = Vec::new();
     for at in 1..MANY {
-        others.push(client.lock(format!("n{at}")).acquire().await?);
+        others.push(client.lock(format!("n{at}"))?.acquire().await?);
     }
     between.armed.store(true, Ordering::SeqCst);
-    let stuck = client.lock("n0").acquire().await?;
+    let stuck = client.lock("n0")?.acquire().await?;
     let (late, mut on_its_way) = locked(&between.kept).take().ok_or("it was not kept back")?;
     let end = end_of(&late)?;
     let Ok(pause) = (end - 300 * MS).duration_since(SystemTime::now()) else { return Ok(false) };

@@ -25,9 +25,9 @@ async fn one_that_begins_like_another_is_another() -> Checked {
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
         for (holder, stranger) in [("a/b", "a"), ("a", "a/b"), ("a/b/", "a/b"), ("%.*", "a"), ("a", "%.*")] {
             let (holder, stranger) = (Owner::explicit(holder)?, Owner::explicit(stranger)?);
-            let held = client.lock("x").owned_by(&holder).lease(60 * S).acquire().await?;
+            let held = client.lock("x")?.owned_by(&holder).lease(60 * S).acquire().await?;
             held.leave().await.map_err(|(_, error)| error)?;
-            let lock = client.lock("x").owned_by(&stranger);
+            let lock = client.lock("x")?.owned_by(&stranger);
             let theirs = client.detached("x", &stranger)?;
             refused(theirs.renew(None, 120 * S).await, ErrorKind::NotHolder);
             refused(theirs.release(None).await, ErrorKind::NotHolder);
@@ -48,12 +48,12 @@ async fn those_that_mean_something_else_are_refused() -> Checked {
         let server = Redis::start()?;
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
         for owner in ["mode", "leasehold:linger", "leasehold:broken:me"] {
-            let lock = client.lock("x").owned_by(&Owner::explicit(owner)?);
+            let lock = client.lock("x")?.owned_by(&Owner::explicit(owner)?);
             refused(lock.acquire().await, ErrorKind::BadArgument);
             assert_eq!(number(&server, &["DBSIZE"])?, 0, "{layout}: something was written for {owner}");
         }
         // Nor can one be had by giving a lock back that was broken.
-        let held = client.lock("x").owned_by(&Owner::explicit("me")?).lease(60 * S).acquire().await?;
+        let held = client.lock("x")?.owned_by(&Owner::explicit("me")?).lease(60 * S).acquire().await?;
         client.break_lock("x", Break::AtLeaseEnd).await?;
         let stranger = client.detached("x", &Owner::explicit("leasehold:broken:me")?)?;
         assert!(stranger.release(None).await.is_err());
@@ -66,7 +66,7 @@ async fn those_that_mean_something_else_are_refused() -> Checked {
 /// Everything that an explicit owner can do with a lock is refused.
 async fn all_is_refused(client: &Client, owner: &str) -> Checked {
     let owner = Owner::explicit(owner)?;
-    let (lock, lease) = (client.lock("x").owned_by(&owner), client.detached("x", &owner)?);
+    let (lock, lease) = (client.lock("x")?.owned_by(&owner), client.detached("x", &owner)?);
     refused(lock.acquire().await, ErrorKind::BadArgument);
     refused(lock.try_acquire().await, ErrorKind::BadArgument);
     refused(lease.renew(Some(Fence::new(1)), 120 * S).await, ErrorKind::BadArgument);
@@ -91,12 +91,12 @@ async fn spelled_like_a_generated_one() -> Checked {
         let server = Redis::start()?;
         let at = format!("{}?layout={layout}", url(&server));
         let (client, other) = (Client::connect(&at).await?, Client::connect(&at).await?);
-        let held = client.lock("x").lease(60 * S).acquire().await?;
+        let held = client.lock("x")?.lease(60 * S).acquire().await?;
         let kept = kept_owner(&server, layout)?;
         all_is_refused(&other, &kept).await?;
         // With the request behind it, it is another owner.
         let longer = Owner::explicit(format!("{kept}/{kept}"))?;
-        assert!(other.lock("x").owned_by(&longer).try_acquire().await?.is_busy());
+        assert!(other.lock("x")?.owned_by(&longer).try_acquire().await?.is_busy());
         refused(other.detached("x", &longer)?.release(None).await, ErrorKind::NotHolder);
         assert_eq!(kept_owner(&server, layout)?, kept);
         assert!(number(&server, &["PTTL", "x"])? <= 60_000, "{layout}: it was renewed");
@@ -125,7 +125,7 @@ async fn of_another_library() -> Checked {
     for value in ["me/1", "me/", "me/token:x", "me"] {
         server.command(&["SET", "x", value, "PX", "60000"])?;
         let me = Owner::explicit("me")?;
-        let (lock, lease) = (client.lock("x").owned_by(&me), client.detached("x", &me)?);
+        let (lock, lease) = (client.lock("x")?.owned_by(&me), client.detached("x", &me)?);
         assert!(lock.try_acquire().await?.is_busy(), "{value}");
         refused(lease.renew(None, 120 * S).await, ErrorKind::NotHolder);
         refused(lease.release(None).await, ErrorKind::NotHolder);

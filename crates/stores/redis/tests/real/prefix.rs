@@ -43,11 +43,11 @@ async fn whoever_may_touch_nothing_else_keeps_locks() -> Checked {
     for (layout, prefix) in LAYOUTS.into_iter().flat_map(|layout| PREFIXES.map(|prefix| (layout, prefix))) {
         let server = server_for(prefix)?;
         let client = client(&server, layout, prefix).await?;
-        let held = client.lock("a").keep(3 * S).acquire().await?;
-        let tagged = client.lock("{a}").acquire().await?;
-        let explicit = client.lock("b").owned_by(&Owner::explicit("me")?).acquire().await?;
-        let several = client.lock_all(["c", "d"]).acquire().await?;
-        client.lock("e").at_least(60 * S).acquire().await?.release().await?;
+        let held = client.lock("a")?.keep(3 * S).acquire().await?;
+        let tagged = client.lock("{a}")?.acquire().await?;
+        let explicit = client.lock("b")?.owned_by(&Owner::explicit("me")?).acquire().await?;
+        let several = client.lock_all(["c", "d"])?.acquire().await?;
+        client.lock("e")?.at_least(60 * S).acquire().await?.release().await?;
         client.break_lock("d", Break::AtLeaseEnd).await?;
         let listed = client.list("").await?;
         let names: Vec<&str> = listed.iter().map(|found| found.name.as_str()).collect();
@@ -85,8 +85,8 @@ async fn a_waiter_behind_it_is_told() -> Checked {
         let (one, other) = (client(&server, layout, "app1:").await?, client(&server, layout, "app1:").await?);
         let mut quickest = LIMIT;
         for _ in 0..5 {
-            let held = one.lock("a").acquire().await?;
-            let waiter = other.lock("a");
+            let held = one.lock("a")?.acquire().await?;
+            let waiter = other.lock("a")?;
             let waiting = tokio::spawn(async move {
                 let guard = waiter.acquire().await?;
                 let at = Instant::now();
@@ -114,8 +114,8 @@ async fn prefixes_are_apart() -> Checked {
             async |prefix: &str| Client::connect(&format!("{}?layout={layout}&prefix={prefix}", url(&server))).await;
         let (bare, one, other) = (of("").await?, of("app1:").await?, of("app2:").await?);
         let (a, b, c) =
-            (bare.lock("a").acquire().await?, one.lock("a").acquire().await?, other.lock("a").acquire().await?);
-        assert!(bare.lock("app1:a").try_acquire().await?.is_busy(), "it is the same key");
+            (bare.lock("a")?.acquire().await?, one.lock("a")?.acquire().await?, other.lock("a")?.acquire().await?);
+        assert!(bare.lock("app1:a")?.try_acquire().await?.is_busy(), "it is the same key");
         for client in [&one, &other] {
             let listed = client.list("").await?;
             assert_eq!((listed.len(), listed[0].name.as_str()), (1, "a"), "{layout}");
@@ -124,7 +124,7 @@ async fn prefixes_are_apart() -> Checked {
         assert!(a.is_valid() && c.is_valid());
         drop(b);
         // A name behind a prefix may not stand where something of another lock stands.
-        let error = one.lock("leasehold_fence:{app1:a}").acquire().await.expect_err("it is a fence's key");
+        let error = one.lock("leasehold_fence:{app1:a}")?.acquire().await.expect_err("it is a fence's key");
         assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
     Ok(())
@@ -134,7 +134,7 @@ async fn the_lock_is_what_others_make() -> Checked {
     let server = Redis::start()?;
     for (layout, kind) in [("redisson", "hash"), ("plain", "string")] {
         let client = Client::connect(&format!("{}?layout={layout}&prefix={layout}:", url(&server))).await?;
-        let guard = client.lock("a").acquire().await?;
+        let guard = client.lock("a")?.acquire().await?;
         let found = server.command(&["TYPE", &format!("{layout}:a")])?;
         assert_eq!(found.text()?, kind);
         guard.release().await?;
@@ -143,7 +143,7 @@ async fn the_lock_is_what_others_make() -> Checked {
             "hash" => server.command(&["HSET", "redisson:a", "b9a2c5a0-5f0b-4b8e-9d3c-0a1b2c3d4e5f:61", "1"])?,
             _ => server.command(&["SET", "plain:a", "somebody"])?,
         };
-        assert!(client.lock("a").try_acquire().await?.is_busy());
+        assert!(client.lock("a")?.try_acquire().await?.is_busy());
     }
     Ok(())
 }

@@ -16,11 +16,11 @@ async fn after_a_restart_new_locks_are_kept() -> Checked {
     let mut server = Redis::start()?;
     let client = client(&server).await?;
     for _ in 0..2 {
-        let held = client.lock("a").keep(3 * S).acquire().await?;
+        let held = client.lock("a")?.keep(3 * S).acquire().await?;
         server.restart_empty()?;
         tokio::time::timeout(LIMIT, held.lost()).await?;
         assert_eq!(held.release().await.expect_err("it was lost").kind(), ErrorKind::Lost);
-        let again = client.lock("a").keep(3 * S).acquire().await?;
+        let again = client.lock("a")?.keep(3 * S).acquire().await?;
         is_kept(&server, &again).await?;
         again.release().await?;
         assert_eq!(number(&server, &["EXISTS", "a"])?, 0);
@@ -33,12 +33,12 @@ async fn after_a_restart_new_locks_are_kept() -> Checked {
 async fn after_nested_releases_a_later_lock_is_kept() -> Checked {
     let server = Redis::start()?;
     let (one, other) = (client(&server).await?, client(&server).await?);
-    let first = one.lock("a").keep(3 * S).acquire().await?;
-    let nested = one.lock("a").owned_by(first.owner()).keep(3 * S).acquire().await?;
+    let first = one.lock("a")?.keep(3 * S).acquire().await?;
+    let nested = one.lock("a")?.owned_by(first.owner()).keep(3 * S).acquire().await?;
     nested.release().await?;
     is_kept(&server, &first).await?;
     first.release().await?;
-    let guard = other.lock("a").keep(3 * S).acquire().await?;
+    let guard = other.lock("a")?.keep(3 * S).acquire().await?;
     is_kept(&server, &guard).await?;
     Ok(())
 }

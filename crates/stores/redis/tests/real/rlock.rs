@@ -40,7 +40,7 @@ async fn subscriptions_do_not_run_out_and_are_ended() -> Checked {
         tasks.spawn(async move {
             while rounds.fetch_add(1, SeqCst) < 5_000 {
                 let name = format!("name-{}", rounds.load(SeqCst) % 5);
-                client.lock(name).acquire().await?.release().await?;
+                client.lock(name)?.acquire().await?.release().await?;
             }
             Ok::<(), leasehold::Error>(())
         });
@@ -69,11 +69,11 @@ async fn two_connections_do_for_every_name() -> Checked {
     let names: Vec<String> = (0..300).map(|name| format!("name-{name}")).collect();
     let mut held = Vec::new();
     for name in &names {
-        held.push(holder.lock(name).acquire().await?);
+        held.push(holder.lock(name)?.acquire().await?);
     }
     let mut waiting = JoinSet::new();
     for name in &names {
-        let lock = waiter.lock(name);
+        let lock = waiter.lock(name)?;
         waiting.spawn(async move { lock.acquire().await?.release().await });
     }
     for name in &names {
@@ -95,7 +95,7 @@ async fn a_dead_server_is_an_error() -> Checked {
     let client = client(&server).await?;
     server.kill()?;
     let began = Instant::now();
-    let error = client.lock("a").acquire_within(5 * S).await.expect_err("there is no server");
+    let error = client.lock("a")?.acquire_within(5 * S).await.expect_err("there is no server");
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(began.elapsed() < LIMIT, "it took {:?}", began.elapsed());
     Ok(())
@@ -110,7 +110,7 @@ async fn a_partial_release_leaves_the_lease_alone() -> Checked {
     let began = Instant::now();
     for _ in 0..3 {
         let client = client(&server).await?;
-        let guard = client.lock("a").owned_by(&owner).lease(60 * S).acquire().await?;
+        let guard = client.lock("a")?.owned_by(&owner).lease(60 * S).acquire().await?;
         guards.push((client, guard));
     }
     for many in [2, 1] {
@@ -128,8 +128,8 @@ async fn a_partial_release_leaves_the_lease_alone() -> Checked {
 async fn a_false_hint_does_not_end_a_wait() -> Checked {
     let server = Redis::start()?;
     let (holder, waiter) = (client(&server).await?, client(&server).await?);
-    let held = holder.lock("a").acquire().await?;
-    let mut waiting = tokio::spawn(async move { waiter.lock("a").acquire().await.map(|guard| (waiter, guard)) });
+    let held = holder.lock("a")?.acquire().await?;
+    let mut waiting = tokio::spawn(async move { waiter.lock("a")?.acquire().await.map(|guard| (waiter, guard)) });
     until_waiting(&server, "a", 1).await?;
     let mut connection = server.connection()?;
     for _ in 0..50 {
@@ -154,12 +154,12 @@ async fn a_false_hint_does_not_end_a_wait() -> Checked {
 async fn a_broken_lock_is_free() -> Checked {
     let server = Redis::start()?;
     let (holder, other) = (client(&server).await?, client(&server).await?);
-    let held = holder.lock("a").keep(S).acquire().await?;
+    let held = holder.lock("a")?.keep(S).acquire().await?;
     other.break_lock("a", Break::Now).await?;
     assert_eq!(number(&server, &["EXISTS", "a"])?, 0);
     assert!(!other.inspect("a").await?.is_held());
     tokio::time::timeout(LIMIT, held.lost()).await?;
-    let guard = other.lock("a").try_acquire().await?.granted().ok_or("it is busy")?;
+    let guard = other.lock("a")?.try_acquire().await?.granted().ok_or("it is busy")?;
     assert!(held.release().await.is_err(), "it was not the holder's any more");
     assert!(guard.is_valid() && number(&server, &["EXISTS", "a"])? == 1, "a late release took it away");
     Ok(())
@@ -170,12 +170,12 @@ async fn the_time_to_live_is_the_lease() -> Checked {
     let server = Redis::start()?;
     let client = client(&server).await?;
     let began = Instant::now();
-    let hour = client.lock("a").lease(3_600 * S).acquire().await?;
+    let hour = client.lock("a")?.lease(3_600 * S).acquire().await?;
     let found = left(&server, "a")?.ok_or("no lease")?;
     assert!(found <= 3_600 * S && found + began.elapsed() >= 3_600 * S, "{found:?}");
     hour.release().await?;
     assert_eq!(number(&server, &["PTTL", "a"])?, -2);
-    let _kept = client.lock("a").acquire().await?;
+    let _kept = client.lock("a")?.acquire().await?;
     let found = left(&server, "a")?.ok_or("no lease")?;
     assert!(found <= 30 * S && found > 20 * S - MS, "{found:?}");
     Ok(())
@@ -186,13 +186,13 @@ async fn holds_are_counted() -> Checked {
     let server = Redis::start()?;
     let (one, other) = (client(&server).await?, client(&server).await?);
     let owner = Owner::explicit("me")?;
-    let lock = one.lock("a").owned_by(&owner);
+    let lock = one.lock("a")?.owned_by(&owner);
     assert_eq!(count(&server, "a", "me")?, 0);
     let first = lock.acquire().await?;
     assert_eq!((first.holds(), count(&server, "a", "me")?), (1, 1));
     let nested = lock.acquire().await?;
     assert_eq!((nested.holds(), count(&server, "a", "me")?), (2, 1));
-    let elsewhere = other.lock("a").owned_by(&owner).acquire().await?;
+    let elsewhere = other.lock("a")?.owned_by(&owner).acquire().await?;
     assert_eq!(count(&server, "a", "me")?, 2);
     elsewhere.release().await?;
     nested.release().await?;
@@ -209,16 +209,16 @@ fn who_holds_it() -> Checked {
     let client = blocking::Client::connect(&url(&server))?;
     let is_held = || Ok::<bool, leasehold::Error>(client.inspect("a")?.is_held());
     // A guard of theirs is released before they answer.
-    let try_it = || match client.lock("a").try_acquire()?.granted() {
+    let try_it = || match client.lock("a")?.try_acquire()?.granted() {
         Some(guard) => guard.release().map(|()| true),
         None => Ok(false),
     };
     let others_may = || std::thread::scope(|scope| scope.spawn(try_it).join().expect("no panic"));
     for _ in 0..2 {
         assert!(!is_held()?);
-        let guard = client.lock("a").acquire()?;
+        let guard = client.lock("a")?.acquire()?;
         assert!(is_held()? && guard.is_valid() && !others_may()?);
-        let again = client.lock("a").try_acquire()?.granted().ok_or("this thread holds it")?;
+        let again = client.lock("a")?.try_acquire()?.granted().ok_or("this thread holds it")?;
         again.release()?;
         assert!(is_held()? && guard.is_valid() && !others_may()?, "one of two was given back");
         guard.release()?;
@@ -235,7 +235,7 @@ async fn many_tries_and_then_kept() -> Checked {
     let inside = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..16 {
-        let (lock, inside) = (client.lock("a").keep(60 * S), inside.clone());
+        let (lock, inside) = (client.lock("a")?.keep(60 * S), inside.clone());
         tasks.spawn(async move {
             for _ in 0..10_000 {
                 if let Some(guard) = lock.try_acquire().await?.granted() {
@@ -250,7 +250,7 @@ async fn many_tries_and_then_kept() -> Checked {
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    let guard = client.lock("a").keep(3 * S).acquire().await?;
+    let guard = client.lock("a")?.keep(3 * S).acquire().await?;
     let held = tokio::time::timeout(7 * S, guard.lost()).await;
     assert!(held.is_err() && guard.is_valid(), "it was not kept");
     Ok(())
@@ -265,7 +265,7 @@ async fn a_hundred_clients() -> Checked {
         let (url, inside, done) = (url(&server), inside.clone(), done.clone());
         tasks.spawn(async move {
             let client = Client::connect(&url).await?;
-            let guard = client.lock("a").acquire().await?;
+            let guard = client.lock("a")?.acquire().await?;
             assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
             tokio::task::yield_now().await;
             done.fetch_add(1, SeqCst);
@@ -295,9 +295,9 @@ async fn others_hear_of_the_key() -> Checked {
         }
     };
     let client = client(&server).await?;
-    client.lock("a").acquire().await?.release().await?;
+    client.lock("a")?.acquire().await?.release().await?;
     assert_eq!(next_of_the_lock()?, "__keyevent@0__:del");
-    let _short = client.lock("a").lease(200 * MS).acquire().await?;
+    let _short = client.lock("a")?.lease(200 * MS).acquire().await?;
     assert_eq!(next_of_the_lock()?, "__keyevent@0__:expired");
     assert_eq!(server.command(&["EXISTS", "a"])?, Reply::Number(0));
     Ok(())

@@ -125,23 +125,23 @@ fn is_refused<T>(tried: Result<T, Error>, is_busy: bool, busy: impl Fn(&T) -> bo
 
 async fn ask_for_it(client: &Client, is_busy: bool, what: &str, is_unchanged: impl Fn(&str) -> Checked) -> Checked {
     let me = Owner::explicit("me")?;
-    let generated = client.lock(NAME).try_acquire().await;
+    let generated = client.lock(NAME)?.try_acquire().await;
     is_refused(generated, is_busy, leasehold::Attempt::is_busy, what);
     is_unchanged("an acquire")?;
-    let explicit = client.lock(NAME).owned_by(&me).try_acquire().await;
+    let explicit = client.lock(NAME)?.owned_by(&me).try_acquire().await;
     is_refused(explicit, is_busy, leasehold::Attempt::is_busy, what);
     is_unchanged("an acquire of an explicit owner")?;
     // An unfit value ends a wait at once, however long it may take.
     let wait = if is_busy { 30 * MS } else { 60 * S };
-    let waited = client.lock(NAME).acquire_within(wait).await;
+    let waited = client.lock(NAME)?.acquire_within(wait).await;
     is_refused(waited, is_busy, leasehold::Attempt::is_busy, what);
     is_unchanged("a wait")?;
-    let several = client.lock_all(["a", NAME, "z"]).try_acquire().await;
+    let several = client.lock_all(["a", NAME, "z"])?.try_acquire().await;
     is_refused(several, is_busy, leasehold::Attempt::is_busy, what);
     is_unchanged("an acquire of several")?;
     // Enough to form batches.
     let asking: JoinSet<_> = (0..40)
-        .map(|at| client.lock(if at % 2 == 0 { NAME.to_owned() } else { format!("n{at}") }))
+        .map(|at| client.lock(if at % 2 == 0 { NAME.to_owned() } else { format!("n{at}") }).expect("a name"))
         .map(|lock| async move { lock.try_acquire().await.map(drop) })
         .collect();
     asking.join_all().await;
@@ -260,7 +260,7 @@ async fn a_broken_stranger_is_shown_first() -> Checked {
         assert_eq!(number(&server, &["EXISTS", NAME])?, 1, "{layout}");
         client.break_lock(NAME, BreakOptions::from(Break::Now).foreign()).await?;
         assert_eq!(number(&server, &["EXISTS", NAME])?, 0, "{layout}");
-        client.lock(NAME).try_acquire().await?.granted().ok_or("it is not free")?.release().await?;
+        client.lock(NAME)?.try_acquire().await?.granted().ok_or("it is not free")?.release().await?;
     }
     // A lock of another library's with an expiry can be left to that.
     let server = Redis::start()?;
@@ -278,14 +278,14 @@ async fn a_write_lock_beside_ours_is_seen() -> Checked {
     for explicit in [false, true] {
         let server = Redis::start()?;
         let client = Client::connect(&url(&server)).await?;
-        let lock = client.lock(NAME).keep(3 * S);
+        let lock = client.lock(NAME)?.keep(3 * S);
         let lock = if explicit { lock.owned_by(&Owner::explicit("me")?) } else { lock };
         let held = lock.acquire().await?;
         let theirs = format!("{UUID}:7:write");
         server.command(&["HSET", NAME, "mode", "write", &theirs, "1"])?;
         server.command(&["PEXPIRE", NAME, "60000"])?;
         tokio::time::timeout(60 * S, held.lost()).await?;
-        assert!(client.lock(NAME).try_acquire().await?.is_busy(), "it is granted beside a write lock");
+        assert!(client.lock(NAME)?.try_acquire().await?.is_busy(), "it is granted beside a write lock");
         assert!(lock.try_acquire().await?.is_busy(), "its owner enters it again");
         let left = number(&server, &["PTTL", NAME])?;
         assert!(left > 3_000, "the write lock was given our lease: {left} ms");
@@ -296,7 +296,7 @@ async fn a_write_lock_beside_ours_is_seen() -> Checked {
         assert!(was.holders.iter().any(|holder| holder.owner.as_deref() == Some(theirs.as_str())), "{was:?}");
         assert!(number(&server, &["PTTL", NAME])? > 3_000);
         client.break_lock(NAME, Break::Now).await?;
-        client.lock(NAME).try_acquire().await?.granted().ok_or("it is not free")?.release().await?;
+        client.lock(NAME)?.try_acquire().await?.granted().ok_or("it is not free")?.release().await?;
     }
     Ok(())
 }
@@ -306,7 +306,7 @@ async fn a_break_acts_under_its_fence_alone() -> Checked {
         let server = Redis::start()?;
         let client = Client::connect(&format!("{}?layout={layout}", url(&server))).await?;
         for how in [Break::AtLeaseEnd, Break::Now] {
-            let held = client.lock(NAME).acquire().await?;
+            let held = client.lock(NAME)?.acquire().await?;
             let older = Fence::new(held.fence().get() - 1);
             let refused = client.break_lock(NAME, BreakOptions::from(how).fence(older)).await;
             assert_eq!(refused.expect_err("another fence holds it").kind(), ErrorKind::NotHolder, "{layout}");
@@ -332,11 +332,11 @@ async fn a_plain_lock_is_listed() -> Checked {
     let bare = Client::connect(&format!("{}?layout=plain", url(&server))).await?;
     let behind = Client::connect(&format!("{}?layout=plain&prefix=app1:", url(&server))).await?;
     // As redis-py takes it, at a name that leasehold has used, at one behind the prefix, and elsewhere.
-    bare.lock("used").acquire().await?.release().await?;
+    bare.lock("used")?.acquire().await?.release().await?;
     for name in ["used", "app1:theirs", "session:17"] {
         server.command(&["SET", name, "6f1ed002ab5595859014ebf0951522d9"])?;
     }
-    let held = behind.lock("ours").acquire().await?;
+    let held = behind.lock("ours")?.acquire().await?;
     let names =
         |listed: Vec<leasehold::Status>| listed.iter().map(|status| status.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(bare.list("").await?), ["used"], "what is no name of ours may be anything");

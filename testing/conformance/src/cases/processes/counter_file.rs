@@ -67,7 +67,7 @@ async fn a_hundred_waiters_in_ten_processes(world: World) -> Checked {
     let folder = tempfile::tempdir()?;
     let path = folder.path().to_str().ok_or("a path of UTF-8")?;
     let holder = world.client().await?;
-    let held = holder.lock("a").acquire().await?;
+    let held = holder.lock("a")?.acquire().await?;
     let mut processes = Remote::several::<10>(&world)?;
     let mut waiting = Vec::new();
     for process in &mut processes {

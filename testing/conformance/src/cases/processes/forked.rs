@@ -21,10 +21,10 @@ async fn the_end_of_a_forked_child_frees_nothing(world: World) -> Checked {
     let fence = holder.take("x", &Ask::of("a").keep(LEASE)).await?.fence()?;
     for _ in 0..5 {
         holder.ask(&["fork", "x", "end"]).await?.must_be(&["forked"])?;
-        assert!(client.lock("a").try_acquire().await?.is_busy(), "the end of a child freed it");
+        assert!(client.lock("a")?.try_acquire().await?.is_busy(), "the end of a child freed it");
     }
     // Longer than a lease, so that it was renewed after the forks.
-    let waited = client.lock("a").acquire_within(LEASE + LEASE / 2).await?;
+    let waited = client.lock("a")?.acquire_within(LEASE + LEASE / 2).await?;
     assert!(waited.is_busy(), "it was not renewed after a fork");
     assert_eq!(client.inspect("a").await?.holders[0].fence.map(|fence| fence.get()), Some(fence));
     holder.ask(&["release", "x"]).await?.must_be(&["released"])?;

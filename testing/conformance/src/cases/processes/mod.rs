@@ -50,7 +50,7 @@ async fn stop_between_writes(process: &Remote, client: &Client) -> Checked {
         if process.stop().is_err() {
             return false;
         }
-        match client.lock("probe").try_acquire().await {
+        match client.lock("probe").expect("a name").try_acquire().await {
             Ok(probe) => probe.granted().is_some(),
             Err(_) => {
                 let failed = process.go_on().is_err();

@@ -92,7 +92,7 @@ async fn a_lock_that_lingers(world: World) -> Checked {
     asleep(&mut waiter, "a").await?;
     holder.ask(&["release", "x"]).await?.must_be(&["released"])?;
     holder.ask(&["close"]).await?.must_be(&["closed"])?;
-    assert!(client.lock("a").try_acquire().await?.is_busy(), "it does not linger");
+    assert!(client.lock("a")?.try_acquire().await?.is_busy(), "it does not linger");
     let next = answered(waiting).await?;
     assert!(next.after(held.began) >= span, "others came after {:?}", next.after(held.began));
     at_most("the end of lingering", next.after(held.ended), span + AFTER_LEASE)

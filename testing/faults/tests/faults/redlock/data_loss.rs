@@ -117,7 +117,7 @@ async fn gets_it(way: Way) -> Checked {
     let began = Instant::now();
     let second = loop {
         // It calls a server again that did not answer while it was away.
-        match scene.second.lock(NAME).try_acquire().await? {
+        match scene.second.lock(NAME)?.try_acquire().await? {
             Attempt::Granted(second) => break second,
             Attempt::Busy(holder) => assert!(began.elapsed() < LONG / 2, "it does not get it: {holder}"),
         }
@@ -136,7 +136,7 @@ async fn does_not_get_it(way: Way) -> Checked {
     let mut tries = 0;
     let second = loop {
         let was_valid = scene.first.is_valid();
-        match scene.second.lock(NAME).try_acquire().await {
+        match scene.second.lock(NAME)?.try_acquire().await {
             Ok(Attempt::Granted(second)) => {
                 assert!(!scene.first.is_valid(), "two have it, after {tries} tries");
                 break second;
@@ -159,7 +159,7 @@ async fn does_not_get_it(way: Way) -> Checked {
 async fn votes_at_once() -> Checked {
     let mut five = Five::voting(&Settings::default().durable(), QUARANTINE).await?;
     let client = five.client().await?;
-    let guard = client.lock(NAME).acquire().await?;
+    let guard = client.lock(NAME)?.acquire().await?;
     // The majority needs it now.
     for server in &mut five.servers[MAJORITY..] {
         server.kill()?;
@@ -170,7 +170,7 @@ async fn votes_at_once() -> Checked {
     five.servers[0].restart()?;
     assert!(holds(&five.servers[0])?, "it has forgotten");
     let other = loop {
-        match client.lock("other").try_acquire().await {
+        match client.lock("other")?.try_acquire().await {
             Ok(Attempt::Granted(other)) => break other,
             Ok(Attempt::Busy(holder)) => return Err(format!("nobody has it: {holder}").into()),
             // It is asked again after a pause.

@@ -35,7 +35,7 @@ async fn another_had() -> Checked {
     for server in &five.servers[MAJORITY..] {
         server.command(&["SET", NAME, "another", "PX", &had])?;
     }
-    let guard = client.lock(NAME).lease(QUARANTINE).try_acquire().await?.granted().ok_or("three are free")?;
+    let guard = client.lock(NAME)?.lease(QUARANTINE).try_acquire().await?.granted().ok_or("three are free")?;
     all_have_it(&five).await?;
     bears_a_loss(&mut five, guard).await
 }
@@ -61,7 +61,7 @@ async fn taken_without_two(five: &Five, client: &Client) -> Result<Guard, Failur
     for server in &five.servers[MAJORITY..] {
         server.stop()?;
     }
-    Ok(client.lock(NAME).lease(QUARANTINE).try_acquire().await?.granted().ok_or("nobody else has it")?)
+    Ok(client.lock(NAME)?.lease(QUARANTINE).try_acquire().await?.granted().ok_or("nobody else has it")?)
 }
 
 async fn all_have_it(five: &Five) -> Checked {

@@ -98,7 +98,7 @@ impl Five {
     /// Takes a lock that exactly three servers have, with a lease that is not renewed: the last two are made to forget
     /// it, once no call is in flight that would tell them of it again.
     async fn granted_on_three(&self, client: &Client, lease: Duration) -> Result<Guard, Failure> {
-        let guard = client.lock(NAME).lease(lease).try_acquire().await?.granted().ok_or("nobody else has it")?;
+        let guard = client.lock(NAME)?.lease(lease).try_acquire().await?.granted().ok_or("nobody else has it")?;
         self.until("all have it", || self.all_have_it(), async || Ok(())).await?;
         // A late server was asked twice; both calls are answered by then, or too late.
         tokio::time::sleep(LIMIT).await;
@@ -119,7 +119,7 @@ impl Five {
 
 /// A call goes to all servers, so that they check their epoch.
 async fn poke(client: &Client) -> Checked {
-    match client.lock("poke").try_acquire().await {
+    match client.lock("poke")?.try_acquire().await {
         Ok(Attempt::Granted(guard)) => Ok(guard.release().await?),
         Ok(Attempt::Busy(_)) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NoQuorum => Ok(()),

@@ -24,13 +24,13 @@ const BOUNDED: Duration = Duration::from_secs(30);
 async fn two_killed() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let (one, two) = (five.client().await?, five.client().await?);
-    let before = one.lock("before").acquire().await?;
+    let before = one.lock("before")?.acquire().await?;
     for server in &mut five.servers[MAJORITY..] {
         server.kill()?;
     }
-    let after = one.lock(NAME).acquire_within(PATIENCE).await?.granted().ok_or("it is free")?;
-    let fixed = one.lock("fixed").lease(QUARANTINE).acquire().await?;
-    assert!(two.lock(NAME).try_acquire().await?.is_busy());
+    let after = one.lock(NAME)?.acquire_within(PATIENCE).await?.granted().ok_or("it is free")?;
+    let fixed = one.lock("fixed")?.lease(QUARANTINE).acquire().await?;
+    assert!(two.lock(NAME)?.try_acquire().await?.is_busy());
     // Several renewals later.
     let extended = Instant::now();
     while extended.elapsed() < QUARANTINE * 2 {
@@ -40,13 +40,13 @@ async fn two_killed() -> Checked {
     }
     for guard in [&before, &after, &fixed] {
         assert!(guard.is_valid(), "{} was lost", guard.name());
-        assert!(two.lock(guard.name().as_str()).try_acquire().await?.is_busy());
+        assert!(two.lock(guard.name().as_str())?.try_acquire().await?.is_busy());
     }
     let fence = after.fence();
     for guard in [before, after, fixed] {
         guard.release().await?;
     }
-    let next = two.lock(NAME).acquire_within(PATIENCE).await?.granted().ok_or("it was given back")?;
+    let next = two.lock(NAME)?.acquire_within(PATIENCE).await?.granted().ok_or("it was given back")?;
     assert!(next.fence() > fence);
     next.release().await?;
     Ok(())
@@ -67,19 +67,19 @@ async fn extend(guard: &Guard) -> Checked {
 async fn three_killed() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let (one, two) = (five.client().await?, five.client().await?);
-    let held = one.lock("held").acquire().await?;
+    let held = one.lock("held")?.acquire().await?;
     for server in &mut five.servers[..MAJORITY] {
         server.kill()?;
     }
     let lost = tokio::time::timeout(PATIENCE, held.lost());
     for client in [&one, &two] {
         let began = Instant::now();
-        let error = client.lock(NAME).try_acquire().await.expect_err("no quorum");
+        let error = client.lock(NAME)?.try_acquire().await.expect_err("no quorum");
         assert!(began.elapsed() < BOUNDED, "answered after {:?}", began.elapsed());
         names_everybody(&five, &error, ALIVE);
     }
     let began = Instant::now();
-    let error = two.lock(NAME).acquire_within(Duration::from_secs(1)).await.expect_err("no quorum");
+    let error = two.lock(NAME)?.acquire_within(Duration::from_secs(1)).await.expect_err("no quorum");
     assert!(began.elapsed() < BOUNDED, "answered after {:?}", began.elapsed());
     names_everybody(&five, &error, ALIVE);
     assert!(matches!(lost.await?, Loss::TimeEnded));
@@ -89,14 +89,14 @@ async fn three_killed() -> Checked {
     }
     // Ailing servers are asked again after a pause.
     let error = loop {
-        let error = two.lock(NAME).try_acquire().await.expect_err("they have forgotten");
+        let error = two.lock(NAME)?.try_acquire().await.expect_err("they have forgotten");
         if error.message().matches("does not vote for another").count() == MAJORITY {
             break error;
         }
         assert!(back.elapsed() < QUARANTINE, "they are back, and {error}");
     };
     names_everybody(&five, &error, &["does not vote for another"]);
-    let guard = two.lock(NAME).acquire_within(PATIENCE).await?.granted().ok_or("nobody has it")?;
+    let guard = two.lock(NAME)?.acquire_within(PATIENCE).await?.granted().ok_or("nobody has it")?;
     assert!(back.elapsed() >= QUARANTINE, "granted after {:?}", back.elapsed());
     guard.release().await?;
     Ok(())
@@ -120,7 +120,7 @@ fn names_everybody(five: &Five, error: &Error, words: &[&str]) {
 async fn rolling_restart() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
     let (one, two) = (five.client().await?, five.client().await?);
-    let guard = one.lock(NAME).acquire().await?;
+    let guard = one.lock(NAME)?.acquire().await?;
     let fence = guard.fence();
     let enough = Arc::new(AtomicBool::new(false));
     let other = tokio::spawn(tries_all_the_time(two.clone(), fence, enough.clone()));
@@ -146,7 +146,7 @@ async fn rolling_restart() -> Checked {
     let tries = other.await??;
     assert!(tries > 10, "it was tried only {tries} times");
     guard.release().await?;
-    let next = two.lock(NAME).acquire_within(PATIENCE).await?.granted().ok_or("it was given back")?;
+    let next = two.lock(NAME)?.acquire_within(PATIENCE).await?.granted().ok_or("it was given back")?;
     assert!(next.fence() > fence);
     next.release().await?;
     Ok(())
@@ -156,7 +156,7 @@ async fn rolling_restart() -> Checked {
 async fn tries_all_the_time(client: Client, fence: Fence, enough: Arc<AtomicBool>) -> Result<u32, Failure> {
     let mut tries = 0;
     while !enough.load(Ordering::Relaxed) {
-        match client.lock(NAME).try_acquire().await {
+        match client.lock(NAME)?.try_acquire().await {
             Ok(Attempt::Granted(guard)) => return Err(format!("two have it: {fence} and {}", guard.fence()).into()),
             Ok(Attempt::Busy(holder)) => {
                 let found = holder.fence;

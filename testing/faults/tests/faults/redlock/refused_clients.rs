@@ -56,7 +56,7 @@ async fn refused(stands_still: Option<Duration>) -> Checked {
 }
 
 async fn is_refused(client: &Client) -> Result<bool, Failure> {
-    Ok(client.lock(NAME).lease(LEASE).try_acquire().await?.is_busy())
+    Ok(client.lock(NAME)?.lease(LEASE).try_acquire().await?.is_busy())
 }
 
 /// What stands at the lock's name on each server.

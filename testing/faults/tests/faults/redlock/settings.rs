@@ -16,11 +16,11 @@ pub(super) const CASES: &[Proof] = &[
 /// The quarantine is one value for all clients of the servers.
 async fn another_quarantine() -> Checked {
     let mut five = Five::voting(&Settings::default(), QUARANTINE).await?;
-    let guard = five.client().await?.lock(NAME).acquire().await?;
+    let guard = five.client().await?.lock(NAME)?.acquire().await?;
     for other in [QUARANTINE * 2, std::time::Duration::ZERO] {
         five.quarantine = other;
         let client = five.client().await?;
-        let error = client.lock("other").try_acquire().await.expect_err("another quarantine");
+        let error = client.lock("other")?.try_acquire().await.expect_err("another quarantine");
         assert_eq!(error.kind(), ErrorKind::Unfit, "{error}");
         for span in [QUARANTINE, other] {
             let span = format!("{}s", span.as_secs());
@@ -37,7 +37,7 @@ async fn a_longer_lease() -> Checked {
     let five = Five::start(&Settings::default(), QUARANTINE)?;
     let client = five.client().await?;
     let longer = QUARANTINE * 2;
-    for lock in [client.lock(NAME).lease(longer), client.lock(NAME).keep(longer)] {
+    for lock in [client.lock(NAME)?.lease(longer), client.lock(NAME)?.keep(longer)] {
         let error = lock.try_acquire().await.expect_err("a longer lease");
         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
     }
@@ -65,7 +65,7 @@ async fn servers() -> Checked {
     for good in
         [format!("{one},{two},{three}?quarantine=0s"), format!("{one},{two},{three},{four}?quarantine=0s&even=yes")]
     {
-        Client::connect(&format!("redlock://{good}")).await?.lock(NAME).acquire().await?.release().await?;
+        Client::connect(&format!("redlock://{good}")).await?.lock(NAME)?.acquire().await?.release().await?;
     }
     Ok(())
 }
