@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::pending_release::PendingRelease;
 use super::queue::{Queue, Ticket};
 use super::types::{AcquireRequest, TicketId};
+use crate::fence::Fence;
 use crate::name::Names;
 use crate::options::Term;
 use crate::owner::RequestId;
-use crate::port::{Acquire, Busy, Granted, Notification};
-use crate::time::{Moment, StoreTime};
+use crate::port::{Acquire, Busy, Granted, Mode, Notification};
+use crate::time::{ClockBounds, Moment, StoreTime};
 
 /// Who wants a name here, and what is open with the store about it.
 #[derive(Debug)]
@@ -136,8 +137,19 @@ impl PendingAcquire {
     /// Begins to ask for the lock of this task. Fields that change with each sending are filled in then.
     pub(crate) fn new(now: Moment, id: RequestId, asker: TicketId, request: &AcquireRequest) -> Self {
         let call = Acquire {
+            names: request.names.clone(),
+            owner: request.owner.in_store(id),
+            request: id,
+            mode: Mode::Exclusive,
+            lease: request.options.lease(),
+            block: 1,
+            seen: Fence::NONE,
+            clock: ClockBounds::default(),
+            not_after: StoreTime::NEVER,
+            enlist: false,
             kept: request.options.ends_with_process(),
-            ..Acquire::new(request.names.clone(), request.owner.in_store(id), id, request.options.lease())
+            // `Acquire::new` would allocate one.
+            about: request.about.clone(),
         };
         Self { call, asker, unsettled_until: None, executed_by: now, over: now }
     }
