@@ -104,7 +104,8 @@ impl Run<'_> {
         match (done, released) {
             (Ok(_), Err(error)) if error.kind() == ErrorKind::Lost => {
                 report.lost(Why::Lost);
-                Err(self.lost(&names::lost_by(&error), client, "the store no longer had it when the command was done"))
+                let why = "the store no longer had it when the command was done";
+                Err(self.lost(&names::lost_by(&error), client, why, true))
             }
             (Ok(exit), Err(error)) => {
                 let until = "it is free when its lease ends, at the latest";
@@ -246,7 +247,8 @@ impl Run<'_> {
             (_, None) => "the command was ended".into(),
         };
         let failed = events::failed_renewals(plan.lease).map(|failed| format!("; {failed}")).unwrap_or_default();
-        let failure = self.lost(&names::lost(guard), client, &format!("{what}, and {then}{failed}"));
+        let overlap = matches!(why, Why::Lost | Why::NoGuardian);
+        let failure = self.lost(&names::lost(guard), client, &format!("{what}, and {then}{failed}"), overlap);
         match not_ended {
             Some(_) => failure.with_hint(
                 "this user could not end a process of another user: use 'sudo leasehold run NAME -- COMMAND' \
@@ -259,13 +261,15 @@ impl Run<'_> {
     fn outer_lost(&self, names: &[Name], client: &Client, report: &mut Report) -> Failure {
         report.lost(Why::Lost);
         let hint = "if no run is around this one, it has the variables of one that has ended: unset LEASEHOLD_NAME";
-        self.lost(names, client, "the outer run had lost it before this one could join").with_hint(hint)
+        self.lost(names, client, "the outer run had lost it before this one could join", true).with_hint(hint)
     }
 
-    fn lost(&self, names: &[Name], client: &Client, why: &str) -> Failure {
+    /// `overlap`: whether another holder may have run beside the command.
+    fn lost(&self, names: &[Name], client: &Client, why: &str, overlap: bool) -> Failure {
         let what = format!("lost {:?} on {}: {why}", names::join(names), client.store_label());
+        let beside = if overlap { ", and another holder may have run at the same time" } else { "" };
         Failure::new(Exit::other(self.args.lost_exit), what).with_hint(format!(
-            "the work may be incomplete, and another holder may have run at the same time; {} shows who has the lock now",
+            "the work may be incomplete{beside}; {} shows who has the lock now",
             names.first().map_or_else(hints::show_any, |name| hints::show(name.as_str()))
         ))
     }

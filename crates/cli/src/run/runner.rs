@@ -327,7 +327,7 @@ impl Runner {
         let _ = kill_process(Pid::from_child(&self.guardian), Signal::CONT);
         self.say(Message::Broken);
         output::note(&format!(
-            "an operator took the lock away: the command was asked to end, and is ended in {}",
+            "an operator took the lock away: the command was asked to end, and is killed in {}",
             human::span(left)
         ));
     }

@@ -109,6 +109,7 @@ fn a_lock_that_an_operator_takes_away_leaves_the_command_the_time_that_is_left()
     let (status, said) = running.end();
     assert_eq!(status.code(), Some(76), "{said}");
     assert!(said.contains("an operator took it away, and the command was ended"), "{said}");
+    assert!(!said.contains("another holder may have run"), "nobody had it before: {said}");
     let report = report(&place);
     assert_eq!((&report["outcome"], &report["reason"]), (&"lost".into(), &"broken".into()));
     assert_eq!(report["child_signal"], 9, "it did not end by itself: {report}");
