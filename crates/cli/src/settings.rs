@@ -100,6 +100,14 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Whether no command creates the store's file.
+    pub(crate) fn is_never_created(&self) -> bool {
+        let options = self.store.url.as_str().split_once('?').map(|(_, options)| options);
+        options.is_some_and(|options| options.split('&').any(|option| option == "create=no"))
+    }
+}
+
 impl Place {
     /// The URL as it was given: for connecting, not for printing.
     pub(crate) fn as_str(&self) -> &str {

@@ -54,8 +54,12 @@ pub(crate) async fn look(settings: &Settings) -> Result<StoreState, Failure> {
         return Ok(StoreState::Store(client));
     };
     warn_of_another_store(settings, &Here::not_created(&label));
-    let whose = if settings.verbose > 0 && settings.store.is_default { PER_USER } else { "" };
-    output::note(&format!("{label} does not exist yet; the first lock creates it{whose}"));
+    if settings.is_never_created() {
+        output::note(&format!("{label} does not exist, so no lock is held there"));
+    } else {
+        let whose = if settings.verbose > 0 && settings.store.is_default { PER_USER } else { "" };
+        output::note(&format!("{label} does not exist yet; the first lock creates it{whose}"));
+    }
     Ok(StoreState::NotCreated(label))
 }
 

@@ -279,6 +279,8 @@ fn without_creation_a_path_that_is_not_there_is_refused() {
         assert_eq!(ran.fails(78, "there is no store at").out, "");
     }
     place.run(&["acquire", "a", "--no-create"]).fails(78, "there is no store at");
+    let listed = place.run(&["list", "--no-create"]);
+    assert!(listed.is(0).err.contains("does not exist, so no lock is held there"), "{listed:?}");
     assert!(!place.path("no").exists() && !place.file().exists());
     place.make();
     place.run(&["acquire", "a", "--no-create", "--no-wait"]).is(0);

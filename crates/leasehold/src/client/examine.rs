@@ -71,7 +71,7 @@ impl ClientBuilder {
             if let Some(label) = store.not_created()? {
                 let found = format!("{label} is not there yet, so nothing was tried");
                 let not_created = Check::new("opening", Verdict::Warn, found);
-                checks.push(not_created.with_advice("is it the right one? The first lock makes it"));
+                checks.push(not_created.with_advice("is it the right one? The first lock creates it"));
                 return Ok(checks);
             }
         }

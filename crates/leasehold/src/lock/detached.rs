@@ -229,9 +229,14 @@ impl Detached {
             Err(_) => format!("{given} does not hold it"),
         };
         let error = Error::new(ErrorKind::NotHolder, operation, what);
-        let is_over =
-            operation == "renew" && !cooldown && inspected.is_ok_and(|inspected| inspected.holders.is_empty());
-        let error = if is_over { error.with_hint("acquire it again") } else { error };
+        let is_over = !cooldown && inspected.is_ok_and(|inspected| inspected.holders.is_empty());
+        let error = match operation {
+            "renew" if is_over => error.with_hint("acquire it again"),
+            "release" if is_over => {
+                error.with_hint("there is nothing to release; take a longer lease if it ended too soon")
+            }
+            _ => error,
+        };
         self.labelled(error)
     }
 
