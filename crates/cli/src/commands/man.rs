@@ -20,7 +20,7 @@ const EXIT_CODES: [(&str, &str); 12] = [
     ("74", "the output could not be written"),
     ("75", "busy: held by another, or the wait ran out (run: --busy-exit changes it)"),
     ("76", "the lock was lost, or its time ended: the work may be incomplete (run: --lost-exit changes it)"),
-    ("77", "not the holder (renew, release)"),
+    ("77", "not the holder (renew, release, break --fence)"),
     ("78", "the store was reached but is unfit"),
     ("126, 127", "run only: the command could not be started, was not found"),
     ("128+n", "interrupted by signal n while waiting"),
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ManArgs) -> Result<Exit, Failure> {
 
 fn page_of(command: clap::Command) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
-    Man::new(command).render(&mut page)?;
+    Man::new(command).source(concat!("leasehold ", env!("CARGO_PKG_VERSION"))).render(&mut page)?;
     Ok(page)
 }
 

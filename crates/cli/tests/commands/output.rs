@@ -49,7 +49,7 @@ fn the_manual_has_every_command_code_and_variable() {
     page.is(0).says(".TH leasehold 1");
     for command in COMMANDS {
         page.says(&format!("leasehold\\-{command}(1)"));
-        place.run(&["man", command]).is(0).says(&format!(".TH leasehold-{command} 1"));
+        place.run(&["man", command]).is(0).says(&format!(".TH leasehold-{command} 1  \"leasehold "));
     }
     for heading in [".SH COMMANDS", ".SH \"NAMES AND DURATIONS\""] {
         page.says(heading);
