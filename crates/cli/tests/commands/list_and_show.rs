@@ -84,7 +84,7 @@ fn a_lock_that_lingers_is_shown_as_taken_with_who_held_it_last() {
     place.run(&["acquire", "a", "--no-wait"]).fails(75, "lingering");
     place.run(&["release", "a", "--owner", "me"]).fails(77, "it lingers");
     place.run(&["break", "a"]).fails(64, "nightly");
-    place.run(&["break", "a", "--yes"]).is(0).says("has no holder").says("with --now at once");
+    place.run(&["break", "a", "--yes"]).is(0).says("has no holder").says("at once with --now");
     assert!(place.is_held("a"));
     place.run(&["break", "a", "--yes", "--now"]).is(0).says("lingering").says("nightly").says("free now");
     assert!(!place.is_held("a"));
