@@ -111,7 +111,7 @@ pub(crate) struct BreakArgs {
     #[arg(long)]
     pub(crate) now: bool,
     /// Only if the lock is still held with this fence; otherwise exit with 77
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = fence)]
     pub(crate) fence: Option<u64>,
     /// Also delete a value that leasehold does not recognise as a lock; `show` prints it
     #[arg(long)]
@@ -171,6 +171,11 @@ fn duration(text: &str) -> Result<Duration, String> {
         return Err("a duration has no sign".to_owned());
     }
     humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// Parses a fence.
+fn fence(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a fence is a whole number, as `leasehold show` prints it".to_owned())
 }
 
 #[cfg(test)]

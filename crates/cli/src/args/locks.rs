@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::duration;
+use super::{duration, fence};
 
 /// How long to wait for a lock. Default: without limit.
 #[derive(Args, Debug, Default)]
@@ -74,7 +74,7 @@ pub(crate) struct RenewArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) owner: String,
     /// Only if the lock still has this fence
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = fence)]
     pub(crate) fence: Option<u64>,
     /// New lease, counted from now [default: 30s]
     #[arg(long, value_name = "D", value_parser = duration)]
@@ -90,7 +90,7 @@ pub(crate) struct ReleaseArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) owner: String,
     /// Only if the lock still has this fence
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = fence)]
     pub(crate) fence: Option<u64>,
     /// Release every hold of the owner, not just one
     #[arg(long)]

@@ -92,6 +92,7 @@ fn only_while_a_fence_holds_it() {
     place.run(&["break", "a", "--yes", "--fence", &new]).is(0);
     assert_eq!(place.shown("a")["broken"], true);
     place.run(&["break", "a,b", "--yes", "--fence", &new]).fails(64, "one lock");
+    place.run(&["break", "a", "--yes", "--fence", "new"]).fails(64, "a fence is a whole number");
 }
 
 /// It is not held under that fence: its cooldown and its fences are left alone.
