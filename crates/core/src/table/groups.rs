@@ -48,10 +48,14 @@ impl Table {
         }
     }
 
-    /// Nobody here holds it, asks for it or came for it before.
+    /// Nobody here holds it, asks for it or came for it before. A task that is about to ask again in this step may have a pending
+    /// acquire: what that may have been granted is not forgotten.
     fn is_free_here(&self, name: &Name, id: TicketId) -> bool {
         self.entries.get(name).is_none_or(|entry| match entry.state {
-            State::Idle => entry.wait().queue.head().is_none_or(|(head, _)| id < head),
+            State::Idle => {
+                let wait = entry.wait();
+                wait.pending.is_none() && wait.queue.head().is_none_or(|(head, _)| id < head)
+            }
             State::Reserved(group) => group == id,
             _ => false,
         })

@@ -223,3 +223,34 @@ fn a_group_that_goes_leaves_the_list_where_it_was_refused() {
     assert!(left.contains(&named("b")), "{left:?}");
     assert!(bench.table.is_empty());
 }
+
+/// After a reconnect everybody asks again, in one step. What a lost acquire of one of the names may still be granted is settled before
+/// a group asks for that name: else it would be forgotten with the group's grant.
+#[test]
+fn a_group_that_asks_again_forgets_no_lost_acquire_of_its_names() {
+    let mut bench = Bench::new();
+    let group = bench.want(&["a", "b"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.busy(ask, "a");
+    let (watch, _) = bench.call();
+    bench.step(Input::Answer(watch, Answer::Watch(Ok(()))));
+    let (ask, _) = bench.call();
+    bench.busy(ask, "a");
+    assert!(bench.sleeps(group), "{:?}", bench.out);
+    let single = bench.want(&["b"], &fresh(2), KEPT);
+    let (lost, lost_request) = bench.call();
+    let Request::Acquire(lost_request) = lost_request else { panic!("{lost_request:?}") };
+    bench.step(Input::Answer(lost, Answer::Acquire(Err(unknown()))));
+    assert!(bench.sleeps(single), "{:?}", bench.out);
+    bench.step(Input::HintAll);
+    let first = bench.out.iter().find_map(|output| match output {
+        Output::To(_, TaskEffect::Call(sending)) | Output::Background(sending) => Some(&sending.request),
+        _ => None,
+    });
+    let settles = match first {
+        Some(Request::Acquire(again)) => again.request == lost_request.request,
+        Some(Request::Release(release)) => release.name == named("b"),
+        _ => false,
+    };
+    assert!(settles, "the lost acquire of `b` is neither sent again nor released: {:?}", bench.out);
+}
