@@ -119,7 +119,8 @@ impl Table {
     pub(super) fn try_among_others(&mut self, now: Moment, id: TicketId, name: &Name, out: &mut Outputs) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let nobody_asks = match &entry.state {
-            State::Withdrawing(_) => true,
+            // A grant that nobody took is free again with one answer; a lost acquire stays open for longer.
+            State::Withdrawing(release) => release.is_pausing() || release.unsettled_until.is_some(),
             State::Releasing(releasing) => releasing.release.is_pausing(),
             State::Held(_) | State::Acquiring => false,
             _ => entry.wait().yield_until > now,

@@ -470,3 +470,19 @@ fn a_line_keeps_the_order_of_tickets_wherever_they_come_from_and_go() {
     }
     assert!(queue.is_empty() && queue.head().is_none());
 }
+
+/// A grant that nobody takes is on its way back, and one answer away from free: a task that asks once waits for that answer.
+#[test]
+fn whoever_asks_once_while_an_unwanted_grant_goes_back_asks_after_it() {
+    let mut bench = Bench::new();
+    let id = bench.want(&["a"], &fresh(1), KEPT);
+    let (ask, _) = bench.call();
+    bench.step(Input::Cancel(id, named("a")));
+    bench.grant(ask, LEASE);
+    let (release, request) = bench.call();
+    assert!(matches!(request, Request::Release(_)), "{request:?}");
+    let once = bench.once("a", &fresh(2));
+    assert!(bench.out.is_empty(), "soon it is known: {:?}", bench.out);
+    bench.release_answered(release, Released::Released { waiters: Some(0) });
+    assert_eq!(bench.asks(), Some(once));
+}
