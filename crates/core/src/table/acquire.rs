@@ -238,7 +238,9 @@ impl Table {
                 ..Release::hold(name.clone(), call.owner.clone(), call.request)
             };
             let over = lease::surely_over(now, grant.left).max(pending.over);
-            self.release_first(now, PendingRelease::new(pending.number(), request, over, pending.unsettled_until), out);
+            let mut release = PendingRelease::new(pending.number(), request, over, pending.unsettled_until);
+            release.executed_by = pending.executed_by;
+            self.release_first(now, release, out);
         }
     }
 }

@@ -199,3 +199,26 @@ fn a_lease_is_left_by_the_clients_own_clock() {
     let [Output::To(_, TaskEffect::Call(sending))] = &out[..] else { panic!("{out:?}") };
     assert_eq!(sending.context.sent(), bench.now);
 }
+
+/// An acquire is sent twice; the first answer is lost, and the second grants it when its task has gone. The release is answered by a
+/// store whose clock was set back: by the client's own clock the first sending is settled soon, and others may ask.
+#[test]
+fn a_grant_that_nobody_takes_blocks_no_name_if_the_stores_clock_is_set_back() {
+    let mut bench = Bench::new();
+    let id = bench.want(&["a"], &explicit(), KEPT);
+    let (ask, _) = bench.call();
+    bench.step(Input::Answer(ask, Answer::Acquire(Err(unknown()))));
+    bench.now = bench.sleeps_until(id).unwrap();
+    bench.step(Input::Woke(id, named("a")));
+    let (ask, _) = bench.call();
+    bench.step(Input::Cancel(id, named("a")));
+    bench.grant(ask, LEASE);
+    let (release, request) = bench.call();
+    assert!(matches!(request, Request::Release(_)), "{request:?}");
+    let hour = Duration::from_secs(3600);
+    let at = StoreTime::from_nanos(store_time(bench.now).as_nanos() - 3_600_000_000_000);
+    let result = Released::Released { waiters: Some(0) };
+    bench.step(Input::Answer(release, Answer::Release(Ok(Answered { at, result }))));
+    let next = bench.table.next_timer().expect("it is sent once more");
+    assert!(next < bench.now + hour / 2, "nobody here can have the name for {:?}", next.since(bench.now));
+}
