@@ -524,7 +524,7 @@ macro_rules! forward_store {
     };
     (@identity $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner;
-            identity() -> $crate::port::Call<Result<$crate::Identity, $crate::Error>>);
+            identity() -> $crate::port::Call<::std::result::Result<$crate::Identity, $crate::Error>>);
     };
     (@clock $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner; clock() -> $crate::port::Call<$crate::port::Reply<()>>);
@@ -535,7 +535,7 @@ macro_rules! forward_store {
     };
     (@renew $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner;
-            renew(leases: Vec<$crate::port::Renew>) -> $crate::port::Call<$crate::port::Reply<Vec<$crate::port::Renewed>>>);
+            renew(leases: ::std::vec::Vec<$crate::port::Renew>) -> $crate::port::Call<$crate::port::Reply<::std::vec::Vec<$crate::port::Renewed>>>);
     };
     (@release $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner;
@@ -543,7 +543,7 @@ macro_rules! forward_store {
     };
     (@watch $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner;
-            watch(client: $crate::ClientId, name: $crate::Name, sink: $crate::port::HintSink) -> $crate::port::Call<Result<(), $crate::Error>>);
+            watch(client: $crate::ClientId, name: $crate::Name, sink: $crate::port::HintSink) -> $crate::port::Call<::std::result::Result<(), $crate::Error>>);
     };
     (@watch_held $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner; watch_held(client: $crate::ClientId, sink: $crate::port::HintSink));
@@ -558,7 +558,7 @@ macro_rules! forward_store {
     };
     (@list $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner;
-            list(prefix: String, after: Option<$crate::Name>, limit: usize) -> $crate::port::Call<$crate::port::Reply<Vec<$crate::port::Inspected>>>);
+            list(prefix: ::std::string::String, after: ::std::option::Option<$crate::Name>, limit: usize) -> $crate::port::Call<$crate::port::Reply<::std::vec::Vec<$crate::port::Inspected>>>);
     };
     (@break_lock $self:ident $inner:expr) => {
         $crate::forward_store!(@fn $self $inner;
@@ -570,3 +570,25 @@ macro_rules! forward_store {
 }
 
 pub use crate::forward_store;
+
+#[cfg(test)]
+mod tests {
+    use super::{Arc, Store};
+
+    /// A program may have a `Result` of its own.
+    #[expect(dead_code, reason = "stands where the other one is in scope elsewhere")]
+    type Result<T> = std::result::Result<T, ()>;
+
+    struct Forwarding(Arc<dyn Store>);
+
+    impl Store for Forwarding {
+        forward_store!(self => self.0;
+            label, capability, identity, clock, acquire, renew, release, watch, watch_held, unwatch, inspect, list, break_lock, close);
+    }
+
+    #[test]
+    fn every_method_can_be_forwarded_beside_another_result() {
+        fn is_store<S: Store>() {}
+        is_store::<Forwarding>();
+    }
+}
