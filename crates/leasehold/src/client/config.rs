@@ -244,7 +244,12 @@ impl From<Redis> for StoreConfig {
 /// A host and a port as they stand in a URL.
 #[cfg(feature = "redis")]
 fn address(host: &str, port: u16) -> Result<String, Error> {
-    if host.is_empty() || host.contains(|mark: char| "@/,?#[]%".contains(mark) || mark.is_whitespace()) {
+    if host.contains('@') {
+        // Not shown: what is before it may be a password.
+        let what = "the host has an '@' in it, and is neither used nor shown";
+        return Err(bad(what).with_hint("give the user and the password separately"));
+    }
+    if host.is_empty() || host.contains(|mark: char| "/,?#[]%".contains(mark) || mark.is_whitespace()) {
         return Err(bad(format!("{host:?} is not a host name or address")));
     }
     Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
@@ -305,5 +310,7 @@ mod tests {
             let error = StoreConfig::from(Redis::tcp(host, 6379)).0.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadArgument, "{host}");
         }
+        let error = StoreConfig::from(Redis::tcp("u:secret@host", 6379)).0.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
     }
 }
