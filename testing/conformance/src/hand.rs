@@ -69,6 +69,8 @@ impl Hand {
     /// Releases the hold of a request.
     pub fn giving(&self, taken: &Acquire, fence: Option<Fence>) -> Release {
         Release {
+            // This client sends it, whoever's request it was.
+            client: self.client,
             fence,
             last_used: fence,
             ..Release::hold(taken.names.first().clone(), taken.owner.clone(), taken.request)
