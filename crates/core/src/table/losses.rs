@@ -17,8 +17,23 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(super) struct LostHold {
     pub(super) report: Arc<LossReport>,
-    /// What to release with the last guard of the lease.
-    pub(super) release: Option<Arc<PendingRelease>>,
+    /// What to release with the last guard of the lease. All of its guards share it.
+    release: Option<Arc<PendingRelease>>,
+    /// What the client's clock had missed when it was lost.
+    jumped: Duration,
+}
+
+impl LostHold {
+    pub(super) fn new(report: Arc<LossReport>, release: Option<Arc<PendingRelease>>, jumped: Duration) -> Self {
+        Self { report, release, jumped }
+    }
+
+    /// What to release, if this is the last guard of the lease. What the clock missed since it was lost does not end it sooner.
+    pub(super) fn take_release(&mut self, jumped: Duration) -> Option<PendingRelease> {
+        let mut release = self.release.take().and_then(Arc::into_inner)?;
+        release.last_longer(jumped.saturating_sub(self.jumped));
+        Some(release)
+    }
 }
 
 /// How many failed renewals of a lease are remembered.
@@ -38,7 +53,7 @@ impl Table {
         self.guards -= held.holds.len();
         for hold in &held.holds {
             let report = self.report(now, name, &held, hold, loss);
-            self.lost_holds.insert(hold.id, LostHold { report: report.clone(), release: release.clone() });
+            self.lost_holds.insert(hold.id, LostHold::new(report.clone(), release.clone(), self.jumped));
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.forget_failures(name);

@@ -34,7 +34,6 @@ mod waiters;
 mod withdrawal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
@@ -207,8 +206,8 @@ impl Table {
         let mut holds: Vec<HoldId> = self.lost_holds.keys().copied().collect();
         holds.sort();
         for hold in holds {
-            let release = self.lost_holds.get_mut(&hold).and_then(|lost| lost.release.take());
-            if let Some(release) = release.and_then(Arc::into_inner) {
+            let release = self.lost_holds.get_mut(&hold).and_then(|lost| lost.take_release(self.jumped));
+            if let Some(release) = release {
                 self.release_beside(now, release, now, out);
             }
         }

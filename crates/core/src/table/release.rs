@@ -1,7 +1,5 @@
 //! A guard gives its hold back: the lease stays with other guards, is handed off to the next in line, or goes back to the store.
 
-use std::sync::Arc;
-
 use smallvec::smallvec;
 
 use super::Table;
@@ -19,9 +17,10 @@ impl Table {
     /// A guard gives its hold back.
     pub(super) fn release_hold(&mut self, now: Moment, hold: HoldId, name: &Name, out: &mut Outputs) {
         if !self.lost_holds.is_empty()
-            && let Some(lost) = self.lost_holds.remove(&hold)
+            && let Some(mut lost) = self.lost_holds.remove(&hold)
         {
-            return self.release_lost(now, hold, lost.report.loss, lost.release, out);
+            let release = lost.take_release(self.jumped);
+            return self.release_lost(now, hold, lost.report.loss, release, out);
         }
         let entry = self.entries.get_mut(name);
         let at = entry.as_ref().and_then(|entry| entry.position(hold));
@@ -68,11 +67,11 @@ impl Table {
         now: Moment,
         hold: HoldId,
         loss: Loss,
-        release: Option<Arc<PendingRelease>>,
+        release: Option<PendingRelease>,
         out: &mut Outputs,
     ) {
         out.push(Output::Released(hold, Err(lost_by("release", loss))));
-        if let Some(release) = release.and_then(Arc::into_inner) {
+        if let Some(release) = release {
             self.release_beside(now, release, now, out);
         }
     }
@@ -84,7 +83,7 @@ impl Table {
         let Some(held) = entry.take_held() else { return };
         let release = held.pending_release(client, name, now, false);
         self.forget_failures(name);
-        self.release_lost(now, hold, Loss::TimeEnded, Some(Arc::new(release)), out);
+        self.release_lost(now, hold, Loss::TimeEnded, Some(release), out);
         self.agenda.touch(name);
     }
 
@@ -163,7 +162,7 @@ impl Table {
         for hold in holds {
             let Some(held) = self.entries.get(name).and_then(Entry::held) else { return };
             let report = self.report(now, name, held, &hold, Loss::Closed);
-            self.lost_holds.insert(hold.id, LostHold { report: report.clone(), release: None });
+            self.lost_holds.insert(hold.id, LostHold::new(report.clone(), None, self.jumped));
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
         self.start_release(now, name, None, out);

@@ -77,7 +77,7 @@ impl Table {
             self.guards -= 1;
             let Some(held) = self.entries.get(name).and_then(Entry::held) else { return };
             let report = self.report(now, name, held, &hold, Loss::TimeEnded);
-            self.lost_holds.insert(hold.id, LostHold { report: report.clone(), release: None });
+            self.lost_holds.insert(hold.id, LostHold::new(report.clone(), None, self.jumped));
             out.push(Output::Lost(hold.id, name.clone(), report));
         }
     }
@@ -151,11 +151,6 @@ impl Table {
         self.settings.clock.skip(ahead);
         for entry in self.entries.values_mut() {
             entry.last_longer(ahead);
-        }
-        for lost in self.lost_holds.values_mut() {
-            if let Some(release) = lost.release.as_mut().and_then(Arc::get_mut) {
-                release.last_longer(ahead);
-            }
         }
         self.tick(now + ahead, out);
     }

@@ -170,6 +170,20 @@ fn a_jump_ends_nothing_that_the_store_may_still_have() {
     assert!(matches!(bench.call().1, Request::Release(_)), "it is not over, and sent again");
 }
 
+/// The guards of a lease share what is to be released with the last of them.
+#[test]
+fn a_jump_ends_no_lost_lease_of_several_guards() {
+    let mut bench = Bench::new();
+    let owner = fresh(1);
+    let one = bench.hold(&owner, KEPT);
+    let two = bench.enter(&owner, KEPT).hold;
+    bench.step(Input::Jumped(SECOND * 3600));
+    bench.step(Input::Jumped(SECOND * 3600));
+    bench.step(Input::Release(one, named("a")));
+    bench.step(Input::Release(two, named("a")));
+    assert!(matches!(bench.call().1, Request::Release(_)), "the store may still have it");
+}
+
 /// An answer in time says where the store's clock stands, also where that is less than was known.
 #[test]
 fn an_answer_in_time_sets_what_is_known_of_the_stores_clock() {
