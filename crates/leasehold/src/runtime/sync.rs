@@ -63,7 +63,7 @@ mod tests {
                 let counter = Arc::new(AtomicU32::new(0));
                 let threads: Vec<_> = (0..3)
                     .map(|_| {
-                        let (lock, counter) = (client.lock("counter")?, counter.clone());
+                        let (lock, counter) = (client.lock("counter").expect("a name"), counter.clone());
                         shuttle::thread::spawn(move || {
                             for _ in 0..3 {
                                 let guard = shuttle::future::block_on(lock.acquire()).unwrap();
@@ -92,7 +92,7 @@ mod tests {
                 let client = client(&background);
                 let threads: Vec<_> = (0..3)
                     .map(|number| {
-                        let lock = client.lock("counter")?;
+                        let lock = client.lock("counter").expect("a name");
                         shuttle::thread::spawn(move || {
                             if number == 0 {
                                 let mut acquire = Box::pin(lock.acquire());
