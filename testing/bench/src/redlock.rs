@@ -290,7 +290,7 @@ impl Bare {
         Self(servers.iter().map(connect).collect())
     }
 
-    /// Both sent at once to the first servers; so many of them must have done each.
+    /// Both are sent at once to the first servers; at least this many of them must have done each.
     fn take_and_release(&mut self, servers: usize, needed: usize) -> Duration {
         let began = Instant::now();
         let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_micros() as u64;

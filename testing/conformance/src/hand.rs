@@ -69,7 +69,7 @@ impl Hand {
     /// Releases the hold of a request.
     pub fn giving(&self, taken: &Acquire, fence: Option<Fence>) -> Release {
         Release {
-            // This client sends it, whoever's request it was.
+            // This client sends it, also if the request was of another client.
             client: self.client,
             fence,
             last_used: fence,

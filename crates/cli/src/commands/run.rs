@@ -132,7 +132,7 @@ impl Run<'_> {
         }
         // Only once this run has certainly joined: it enters once more, to keep others out.
         let mut kept_out = Vec::new();
-        for lock in plan.again(self.args, client, guard) {
+        for lock in plan.again(self.args, client, guard)? {
             kept_out.push(lock.try_acquire().await?);
         }
         if let Some(number) = signals.pending() {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use leasehold::{Client, GroupGuard, GroupLock, Name, Owner};
+use leasehold::{Client, Error, GroupGuard, GroupLock, Name, Owner};
 
 use super::descendants;
 use super::environment::{Around, Here, Nesting, Outer};
@@ -40,12 +40,11 @@ impl Plan {
     }
 
     /// The joined lock once more, now with `--at-least`: name by name, which is how a client re-enters its own locks.
-    pub(crate) fn again(&self, args: &RunArgs, client: &Client, guard: &GroupGuard) -> Vec<GroupLock> {
-        let Some(span) = args.at_least.filter(|_| self.joined.is_some()) else { return Vec::new() };
-        // They are held, so their names are good.
-        let locks = guard.fences().filter_map(|(name, _)| client.lock_all([name.as_str()]).ok());
+    pub(crate) fn again(&self, args: &RunArgs, client: &Client, guard: &GroupGuard) -> Result<Vec<GroupLock>, Error> {
+        let Some(span) = args.at_least.filter(|_| self.joined.is_some()) else { return Ok(Vec::new()) };
         let owner = guard.guards()[0].owner();
-        locks.map(|lock| with_options(lock.owned_by(owner), args, self.lease).at_least(span)).collect()
+        let again = |lock: GroupLock| with_options(lock.owned_by(owner), args, self.lease).at_least(span);
+        guard.fences().map(|(name, _)| client.lock_all([name.as_str()]).map(again)).collect()
     }
 }
 
